@@ -1,0 +1,248 @@
+"""`aryl simulate`: an experiment from a file, from flags or from both, run under each of its policies.
+
+Flags are laid over the file before anything is checked, so that a flag may complete a file and an error
+names whichever of both is to blame. Everything that can be refused is refused before the first simulation.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aryl.cli.output import OutputFormat, note, print_runs, warn
+
+if TYPE_CHECKING:
+    from aryl.cli.parallel import Task
+    from aryl.sim.experiment import Experiment
+    from aryl.sim.sweep import SweepPoint
+
+
+class Scenario(str, Enum):  # noqa: UP042 - Typer shows the plain words of a str enum
+    """What fills in what a trace doesn't say."""
+
+    basic = "basic"
+    advanced = "advanced"
+    heterogeneous = "heterogeneous"
+    ideal = "ideal"
+
+
+def simulate(
+    file: Annotated[
+        Path | None, typer.Argument(help="An experiment in YAML. Flags take precedence over it.")
+    ] = None,
+    *,
+    trace: Annotated[str | None, typer.Option(help="Jobs: a name from 'aryl trace list' or a file.")] = None,
+    curve: Annotated[str | None, typer.Option(help="Inference demand: a name or a file.")] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="P[,P...]",
+            help="Policies; may be repeated. 'aryl:loaning,reclaim=count' is one policy with two options.",
+        ),
+    ] = None,
+    training_servers: Annotated[int | None, typer.Option(help="Servers of the training pool.")] = None,
+    inference_servers: Annotated[int | None, typer.Option(help="Servers of the inference pool.")] = None,
+    gpus_per_server: Annotated[int | None, typer.Option(help="GPUs of a server, in both pools.")] = None,
+    scenario: Annotated[Scenario | None, typer.Option(help="Fills in what the trace doesn't say.")] = None,
+    seed: Annotated[int | None, typer.Option(help="For everything that is drawn at random.")] = None,
+    limit: Annotated[int | None, typer.Option(metavar="JOBS", help="Take the first so many jobs.")] = None,
+    window: Annotated[
+        str | None, typer.Option(metavar="START,END", help="Take the jobs of this time, such as 14d,29d.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Any key of the file, such as simulation.interval=60."
+        ),
+    ] = None,
+    output: Annotated[OutputFormat, typer.Option("-o", "--output", help="Format.")] = OutputFormat.table,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write all results into this folder.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Let --out replace files in a folder.")] = False,
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write every event, one JSON object a line; one file for each run."
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Write a page that compares.")
+    ] = None,
+    jobs_in_parallel: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Runs at the same time. Default: one for each CPU.")
+    ] = None,
+) -> None:
+    """Simulate jobs on two pools of servers under one or several policies."""
+    from aryl.cli.settings import Flags, source_from
+
+    source = source_from(
+        file,
+        Flags(
+            trace=trace,
+            curve=curve,
+            policies=policy or [],
+            training_servers=training_servers,
+            inference_servers=inference_servers,
+            gpus_per_server=gpus_per_server,
+            scenario=scenario.value if scenario else None,
+            seed=seed,
+            limit=limit,
+            window=window,
+            settings=settings or [],
+        ),
+    )
+    run_experiment(
+        source.build(),
+        output=output,
+        out=out,
+        force=force,
+        journal=journal,
+        report=report,
+        processes=jobs_in_parallel,
+    )
+
+
+def run_experiment(
+    experiment: Experiment,
+    *,
+    output: OutputFormat,
+    out: Path | None = None,
+    force: bool = False,
+    journal: Path | None = None,
+    report: Path | None = None,
+    processes: int | None = None,
+) -> list[dict[str, Any]]:
+    """Run an experiment with its sweep, write and print the results, and return the summaries."""
+    from aryl.cli.parallel import Task, run_all
+    from aryl.cli.progress import Bars
+    from aryl.cli.staging import Staging
+    from aryl.policies.catalogue import parse_policy
+    from aryl.sim.sweep import expand_sweep, label_text
+
+    points = expand_sweep(experiment)
+    for _, point in points:
+        for policy in point.policies:
+            parse_policy(policy)
+    if experiment.cluster.inference.servers and not (
+        experiment.inference.curve or experiment.inference.points
+    ):
+        warn("no --curve and no inference.points: the inference pool counts as fully busy, nothing is lent")
+    labels = run_labels(points)
+    journals = journal_paths(journal, labels)
+    with Staging(out=out, journals=journals, report=report, force=force) as staging:
+        runs = [(label, point, policy) for label, point in points for policy in point.policies]
+        tasks = [
+            Task(
+                f"{policy} {label_text(label)}".strip(),
+                point,
+                policy,
+                staging.journals[index] if staging.journals else None,
+            )
+            for index, (label, point, policy) in enumerate(runs)
+        ]
+        with Bars([task.label for task in tasks]) as bars:
+            results = run_all(tasks, processes or default_processes(experiment, len(tasks)), bars.report)
+        summaries: list[dict[str, Any]] = [
+            {**result.summary, **({"sweep": label} if label else {})}
+            for result, (label, _, _) in zip(results, runs, strict=True)
+        ]
+        if staging.folder is not None:
+            write_folder(experiment, results, summaries, labels, staging.folder)
+        if staging.report is not None:
+            from aryl.report.page import write_page
+
+            write_page([result.outcome for result in results], staging.report)
+        staging.commit()
+    warn_about_rejected(tasks, summaries)
+    print_runs(summaries, output)
+    for flag, path in (("results", out), ("report", report)):
+        if path is not None:
+            note(f"{flag}: {path}")
+    return summaries
+
+
+def default_processes(experiment: Experiment, runs: int) -> int:
+    """One process for each CPU; for an inline list only this one, which is done before others would start."""
+    from aryl.sim.experiment import JobsConfig
+
+    if not isinstance(experiment.jobs, JobsConfig):
+        return 1
+    return max(
+        1,
+        min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, runs),
+    )
+
+
+def run_labels(points: Sequence[SweepPoint]) -> list[str]:
+    """A name for each run that can be a folder: the policy, below the swept values where there is a sweep.
+
+    A single run has the empty name.
+    """
+    from aryl.sim.sweep import label_text
+
+    several_policies = any(len(point.policies) > 1 for _, point in points)
+    names: list[str] = []
+    for label, point in points:
+        for policy in point.policies:
+            parts = [_safe(label_text(label))] if label else []
+            if several_policies or (not label and len(points) > 1):
+                parts.append(_safe(policy))
+            name = "/".join(parts)
+            again = sum(1 for other in names if other == name or other.startswith(f"{name}~"))
+            names.append(f"{name}~{again + 1}" if again else name)
+    return names
+
+
+def _safe(text: str) -> str:
+    kept = "".join(char if char.isalnum() or char in "._=+-" else "-" for char in text.replace(" ", "_"))
+    return kept[:120].lstrip(".") or "run"
+
+
+def journal_paths(journal: Path | None, labels: Sequence[str]) -> list[Path]:
+    """One journal a run: the path itself or, for several runs, with the run's name before its suffix."""
+    if journal is None:
+        return []
+    if len(labels) == 1:
+        return [journal]
+    return [
+        journal.with_name(f"{journal.stem}.{label.replace('/', '.')}{journal.suffix}") for label in labels
+    ]
+
+
+def write_folder(
+    experiment: Experiment,
+    results: Sequence[Any],
+    summaries: Sequence[dict[str, Any]],
+    labels: Sequence[str],
+    folder: Path,
+) -> None:
+    """Write each run's files, the experiment as it was run, flags included, and all summaries."""
+    import json
+
+    import yaml
+
+    from aryl.cli.output import without_nan
+    from aryl.report.files import write_run
+    from aryl.sim.experiment_file import to_mapping
+
+    for result, label in zip(results, labels, strict=True):
+        target = folder / label if label else folder
+        target.mkdir(parents=True, exist_ok=True)
+        write_run(result.outcome, target)
+    text = yaml.safe_dump(to_mapping(experiment), sort_keys=False, allow_unicode=True)
+    (folder / "experiment.yaml").write_text(text, encoding="utf-8")
+    everything = json.dumps({"runs": without_nan(list(summaries))}, indent=2, ensure_ascii=False) + "\n"
+    (folder / "summary.json").write_text(everything, encoding="utf-8")
+
+
+def warn_about_rejected(tasks: Sequence[Task], summaries: Sequence[dict[str, Any]]) -> None:
+    """Say on stderr which runs had jobs that no state of the cluster could hold."""
+    for task, summary in zip(tasks, summaries, strict=True):
+        if summary.get("rejected"):
+            warn(f"{task.label}: {summary['rejected']} jobs can never fit into the cluster and were refused")

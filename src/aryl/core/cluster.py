@@ -1,0 +1,275 @@
+"""The state: servers, jobs, claims, and the indexes that make decisions cheap.
+
+Everything here may be read by anybody and is written by `evolve` alone. State is changed in place: with a thousand
+servers a copy per event would cost more than all decisions together, and a policy can't tell the difference, because it
+works on a fork of the free index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from aryl.core.free_index import LANES_PER_SHELF, OFF_SHELF, Content, FreeIndex, Shelf
+from aryl.core.model import Accounting, JobSpec, JobState, Pool, ServerSpec, Slot, Tenure
+from aryl.core.pending import PendingQueue, QueueKey
+from aryl.core.plan import Cause, Claim
+from aryl.core.progress import Progress
+
+# What is left of a job that has outlived its estimate, in base seconds: "any moment now".
+OVERDUE_S = 1.0
+
+
+class Server:
+    """A server at run time. GPUs are used by live workers, leaving with workers that were told to go, held for claims, or free."""
+
+    __slots__ = ("deadline_s", "draining", "flexible_gpus", "held", "jobs", "leaving", "place", "shelf", "spec", "tenure", "up", "used")
+
+    def __init__(self, spec: ServerSpec, place: int) -> None:
+        self.spec = spec
+        self.place = place
+        self.shelf = OFF_SHELF
+        self.tenure = Tenure.OWNED
+        self.up = True
+        self.draining = False
+        self.jobs: dict[str, Slot] = {}
+        self.used = 0
+        self.flexible_gpus = 0
+        self.leaving = 0
+        self.held = 0
+        self.deadline_s = 0.0  # when a RECLAIMING server has to be empty
+
+    @property
+    def free(self) -> int:
+        """GPUs that can be given out now. Claims are served from leaving GPUs first."""
+        return self.spec.gpus - self.used - max(self.held, self.leaving)
+
+    @property
+    def placeable(self) -> bool:
+        """Whether new workers may be placed on it at all."""
+        if not self.up or self.draining:
+            return False
+        return self.spec.pool is Pool.TRAINING or self.tenure is Tenure.ON_LOAN
+
+    @property
+    def content(self) -> Content:
+        """What kind of workers it carries; claims are for base workers."""
+        if self.used > self.flexible_gpus or self.held:
+            return Content.BASE
+        return Content.FLEXIBLE if self.flexible_gpus else Content.EMPTY
+
+
+class Job:
+    """A job at run time. `slots` are live workers by server, `leaving` GPUs by server of workers told to go."""
+
+    __slots__ = (
+        "_attained_gpu_s",
+        "_attained_since_s",
+        "at_front",
+        "attempt",
+        "base",
+        "flexible",
+        "gpus",
+        "grown_s",
+        "launched_s",
+        "leaving",
+        "max_workers",
+        "min_workers",
+        "pending_since_s",
+        "preemptions",
+        "progress",
+        "revision",
+        "slots",
+        "spec",
+        "state",
+        "stopping",
+        "trouble",
+    )
+
+    def __init__(self, spec: JobSpec, now_s: float) -> None:
+        self.spec = spec
+        self.min_workers = spec.min_workers
+        self.max_workers = spec.max_workers
+        self.state = JobState.PENDING
+        self.attempt = 0
+        self.revision = 0
+        self.slots: dict[str, Slot] = {}
+        self.leaving: dict[str, int] = {}
+        self.base = 0
+        self.flexible = 0
+        self.gpus = 0
+        self.progress = Progress(spec.checkpoint_s)
+        self.launched_s = float("-inf")
+        self.grown_s = float("-inf")
+        self.pending_since_s = now_s
+        self.preemptions = 0
+        self.at_front = False
+        self.trouble: Cause | None = None  # why `upkeep` has to regroup or stop it
+        self.stopping = False  # its workers have been told to go
+        self._attained_gpu_s = 0.0
+        self._attained_since_s = now_s
+
+    @property
+    def workers(self) -> int:
+        """Live workers."""
+        return self.base + self.flexible
+
+    @property
+    def elastic(self) -> bool:
+        """Has flexible demand under its present limits."""
+        return self.max_workers > self.min_workers
+
+    def attained_gpu_s(self, now_s: float) -> float:
+        """GPU-seconds held so far."""
+        return self._attained_gpu_s + self.gpus * (now_s - self._attained_since_s)
+
+    def settle_attained(self, now_s: float) -> None:
+        """Note the service attained before the number of GPUs changes. For `evolve`."""
+        self._attained_gpu_s = self.attained_gpu_s(now_s)
+        self._attained_since_s = now_s
+
+    def remaining_s(self, now_s: float) -> float | None:
+        """Estimated base seconds left, or None without an estimate."""
+        estimate_s = self.spec.estimate_s
+        if estimate_s is None:
+            return None
+        return max(estimate_s - self.progress.done_at(now_s), OVERDUE_S)
+
+    def finishes_in_s(self, now_s: float) -> float:
+        """Estimated seconds until a live job ends at its present size; inf without an estimate or standing still."""
+        remaining_s = self.remaining_s(now_s)
+        if remaining_s is None or self.progress.rate <= 0.0:
+            return float("inf")
+        return remaining_s / self.progress.rate
+
+    def lost_gpu_s(self, now_s: float) -> float:
+        """GPU-seconds of work at base demand that a stop now would lose."""
+        return self.progress.lost_at(now_s) * self.spec.base_gpus
+
+
+class Stand(NamedTuple):
+    """A shelf on which a job's workers may stand: GPUs a worker takes there, and its speed there."""
+
+    shelf: int
+    gpus_per_worker: int
+    speed: float
+
+
+class Demand(NamedTuple):
+    """The inference side's last word, in servers."""
+
+    at_s: float
+    need_servers: float
+    forecast_servers: float
+
+
+class Cluster:
+    """The state of both pools and all jobs that are not over yet. `order` is the policy's queue key."""
+
+    def __init__(self, order: Callable[[Job, float], QueueKey]) -> None:
+        self.order = order
+        self.now = 0.0
+        self.accounting = Accounting.MORE_GPUS
+        self.resize_s = 0.0
+        self.restart_s = 0.0
+        self.vacate_s = 0.0
+        self.guaranteed: dict[str, int] = {}
+
+        self.servers: list[Server] = []
+        self.server_by_id: dict[str, Server] = {}
+        self.free = FreeIndex((), 0)
+        self.shelf_flexible: list[int] = []  # GPUs of flexible workers by shelf
+        self.flexible_mask = 0  # places of servers with flexible workers
+        self.on_loan_mask = 0
+        self.reclaiming_mask = 0
+        self.inference_mask = 0  # every server that the inference pool owns and that is up
+        self.demand: Demand | None = None
+
+        self.jobs: dict[str, Job] = {}
+        self.ended: dict[str, JobState] = {}
+        self.pending = PendingQueue()
+        self.live: dict[str, Job] = {}
+        self.elastic: dict[str, Job] = {}  # the live jobs that have flexible demand
+        self.troubled: dict[str, None] = {}  # jobs that `upkeep` has to look at
+        self.claims: dict[str, Claim] = {}  # by claimant
+        self.claims_made = 0
+        self.claims_dropped = 0
+        self.live_by_priority: dict[int, int] = {}
+        self.project_gpus: dict[str, int] = {}
+        self.rebalanced_s = float("-inf")  # when flexible demand was last moved
+        self._stands: dict[tuple[int, tuple[tuple[str, float], ...], bool], tuple[Stand, ...]] = {}
+
+    def stands(self, spec: JobSpec) -> tuple[Stand, ...]:
+        """The shelves that accept this job's workers: training shelves first, faster ones before slower ones."""
+        key = (spec.gpus_per_worker, spec.gpu_types, spec.fungible)
+        found = self._stands.get(key)
+        if found is None:
+            found = self._stands[key] = tuple(self._find_stands(spec))
+        return found
+
+    def _find_stands(self, spec: JobSpec) -> Iterator[Stand]:
+        accepted = dict(spec.gpu_types)
+        ranked = sorted(enumerate(self.free.shelves), key=lambda pair: (pair[1].loaned, -pair[1].speed, pair[0]))
+        for number, shelf in ranked:
+            if shelf.loaned and not spec.fungible:
+                continue
+            speed = accepted.get(shelf.gpu_type) if accepted else shelf.speed
+            if not speed:
+                continue
+            gpus = spec.gpus_per_worker
+            if self.accounting is Accounting.MORE_GPUS:
+                gpus, speed = max(gpus, round(gpus / speed)), 1.0
+            if gpus <= shelf.gpus_per_server:
+                yield Stand(number, gpus, speed)
+
+    def speed_on(self, spec: JobSpec, gpu_type: str) -> float:
+        """Speed of one of the job's workers on this GPU type relative to the reference; 1.0 where it takes more GPUs instead."""
+        for stand in self.stands(spec):
+            if self.free.shelves[stand.shelf].gpu_type == gpu_type:
+                return stand.speed
+        return 1.0
+
+    def rate(self, spec: JobSpec, workers_by_type: dict[str, int]) -> float:
+        """Base seconds of work a second with these workers: speed-up, mean GPU speed, and the loss when types are mixed."""
+        workers = sum(workers_by_type.values())
+        if workers == 0:
+            return 0.0
+        rate = spec.speedup(workers) / spec.speedup(spec.min_workers)
+        if self.accounting is Accounting.SLOWER:
+            rate *= sum(count * self.speed_on(spec, kind) for kind, count in workers_by_type.items()) / workers
+        if len(workers_by_type) > 1:
+            rate *= spec.mixed_efficiency
+        return rate
+
+    def workers_by_type(self, job: Job) -> dict[str, int]:
+        """Live workers of a job by GPU type."""
+        counts: dict[str, int] = {}
+        for server_id, slot in job.slots.items():
+            kind = self.server_by_id[server_id].spec.gpu_type
+            counts[kind] = counts.get(kind, 0) + slot.base + slot.flexible
+        return counts
+
+    def queue_key(self, job: Job) -> QueueKey:
+        """Priority, then jobs that a failure threw out, then the policy's order; never equal for two jobs."""
+        spec = job.spec
+        return (-spec.priority, 0.0 if job.at_front else 1.0, *self.order(job, self.now), spec.submit_s, spec.sequence)
+
+    @property
+    def on_loan(self) -> int:
+        """Servers on loan that are up (those being reclaimed not counted)."""
+        return (self.on_loan_mask & self.inference_mask).bit_count()
+
+    def places(self, mask: int) -> Iterator[Server]:
+        """The servers of a mask, in the order of their places."""
+        while mask:
+            bit = mask & -mask
+            yield self.servers[bit.bit_length() - 1]
+            mask ^= bit
+
+    def refresh(self, server: Server) -> None:
+        """Bring the indexes up to date with one server. For `evolve`."""
+        lane = OFF_SHELF
+        if server.placeable:
+            content = server.content if server.spec.pool is Pool.INFERENCE else Content.EMPTY
+            lane = server.shelf * LANES_PER_SHELF + content
+        self.free.put(server.place, lane, server.free)

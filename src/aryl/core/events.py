@@ -1,0 +1,194 @@
+"""The closed union of facts. Everything that ever changes a cluster is one of these, each with its time in seconds.
+
+Reports about a job carry its `attempt` (and `revision` for resizes); a late report of an older one changes nothing.
+`WAKES` names the events after which a scheduling pass could decide something new.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aryl.core.model import Accounting, JobSpec, ServerSpec, Slot
+from aryl.core.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDeclared:
+    """The first event: the servers, in the order that breaks ties, and the rules they are accounted by.
+
+    `resize_s` and `restart_s` are what a resize or a restart is expected to cost a job; `guaranteed` gives the GPUs that
+    each project may claim back.
+    """
+
+    at: float
+    servers: tuple[ServerSpec, ...]
+    accounting: Accounting = Accounting.MORE_GPUS
+    resize_s: float = 0.0
+    restart_s: float = 0.0
+    vacate_s: float = 0.0
+    guaranteed: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A job was accepted."""
+
+    at: float
+    job: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A job could never run here; it was not accepted."""
+
+    at: float
+    job_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """The user wants the job gone."""
+
+    at: float
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsChanged:
+    """The user changed a job's worker limits."""
+
+    at: float
+    job_id: str
+    min_workers: int
+    max_workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """All workers of the gang are up; the job makes progress from now on."""
+
+    at: float
+    job_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """The resize is over; the job makes progress at its new size."""
+
+    at: float
+    job_id: str
+    attempt: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vacated:
+    """Workers that were told to leave are gone; `slots` says where they were."""
+
+    at: float
+    job_id: str
+    attempt: int
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """All workers of a job that was told to stop are gone. `kept_s`: the progress that was saved (see `Progress`)."""
+
+    at: float
+    job_id: str
+    attempt: int
+    kept_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The job ended well."""
+
+    at: float
+    job_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The job ended badly and will not be tried again."""
+
+    at: float
+    job_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLost:
+    """A server is gone, with every worker on it."""
+
+    at: float
+    server_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReturned:
+    """A lost server is back, empty."""
+
+    at: float
+    server_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerDrained:
+    """A server takes nothing new (`draining`), or takes work again."""
+
+    at: float
+    server_id: str
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DemandReported:
+    """The inference side needs `need_servers` now and, as far as it can tell, `forecast_servers` at most for some time."""
+
+    at: float
+    need_servers: float
+    forecast_servers: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A moment that a policy asked to be woken at has come."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCommitted:
+    """We decided; the steps are on their way to the world."""
+
+    at: float
+    plan: Plan
+
+
+Event = (
+    ClusterDeclared
+    | Submitted
+    | Refused
+    | CancelRequested
+    | LimitsChanged
+    | Launched
+    | Resized
+    | Vacated
+    | Stopped
+    | Finished
+    | Failed
+    | ServerLost
+    | ServerReturned
+    | ServerDrained
+    | DemandReported
+    | Tick
+    | PlanCommitted
+)
+
+# A pass after one of the others would see the same queue and the same free GPUs.
+QUIET = (Launched, Resized, Refused)

@@ -1,0 +1,216 @@
+"""`evolve(cluster, event)`: the only door through which a cluster changes.
+
+Each event has one handler. A handler checks before it writes, so an illegal event raises and leaves the state as it was.
+Reports about an attempt or a revision that is over change nothing.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from aryl.core import events as ev
+from aryl.core.cluster import Cluster, Demand, Job, Server
+from aryl.core.evolve_plan import drop_claim, evolve_step
+from aryl.core.free_index import FreeIndex, Shelf
+from aryl.core.gang import drop_slot, end_job, regauge, relabel, release_leaving, to_state
+from aryl.core.model import LIVE_STATES, JobState, Pool, ServerSpec, largest_allowed
+from aryl.core.pending import DemandClass
+from aryl.core.plan import Cause
+from aryl.errors import IllegalTransitionError
+
+
+def evolve(cluster: Cluster, event: ev.Event) -> None:
+    """Change the cluster by one fact. Raises IllegalTransitionError, changing nothing, for a fact that can't be."""
+    if event.at < cluster.now:
+        raise IllegalTransitionError(f"{type(event).__name__} at {event.at} s is before the cluster's time {cluster.now} s")
+    match event:
+        case ev.Finished():
+            _finished(cluster, event)
+        case ev.PlanCommitted():
+            cluster.now = event.at
+            for step in event.plan.steps:
+                evolve_step(cluster, step)
+        case ev.Submitted():
+            _submitted(cluster, event)
+        case ev.Launched():
+            job = _current(cluster, event.job_id, event.attempt)
+            if job and job.state is JobState.STARTING:
+                to_state(job, JobState.RUNNING)
+                regauge(cluster, job, event.at)
+        case ev.Resized():
+            job = _current(cluster, event.job_id, event.attempt)
+            if job and job.state is JobState.RESIZING and job.revision == event.revision:
+                to_state(job, JobState.RUNNING)
+                regauge(cluster, job, event.at)
+        case ev.Vacated():
+            job = _current(cluster, event.job_id, event.attempt)
+            if job:
+                for slot in event.slots:
+                    release_leaving(cluster, job, slot.server_id, slot.gpus)
+        case ev.Stopped():
+            _stopped(cluster, event)
+        case ev.DemandReported():
+            cluster.demand = Demand(event.at, event.need_servers, event.forecast_servers)
+        case ev.CancelRequested():
+            _cancel_requested(cluster, event)
+        case ev.LimitsChanged():
+            _limits_changed(cluster, event)
+        case ev.Failed():
+            job = _current(cluster, event.job_id, event.attempt)
+            if job:
+                end_job(cluster, job, JobState.FAILED, event.at)
+        case ev.ServerLost():
+            _server_lost(cluster, event)
+        case ev.ServerReturned():
+            server = _server(cluster, event.server_id)
+            server.up = True
+            if server.spec.pool is Pool.INFERENCE:
+                cluster.inference_mask |= 1 << server.place
+            cluster.refresh(server)
+        case ev.ServerDrained():
+            server = _server(cluster, event.server_id)
+            server.draining = event.draining
+            cluster.refresh(server)
+        case ev.ClusterDeclared():
+            _declared(cluster, event)
+        case ev.Tick() | ev.Refused():
+            pass
+        case _:
+            assert_never(event)
+    cluster.now = event.at
+
+
+def _declared(cluster: Cluster, event: ev.ClusterDeclared) -> None:
+    if cluster.servers:
+        raise IllegalTransitionError("a cluster is declared once, before anything else")
+    cluster.accounting = event.accounting
+    cluster.resize_s, cluster.restart_s, cluster.vacate_s = event.resize_s, event.restart_s, event.vacate_s
+    cluster.guaranteed = dict(event.guaranteed)
+    shelf_numbers: dict[Shelf, int] = {}
+    for place, spec in enumerate(event.servers):
+        server = Server(spec, place)
+        server.shelf = shelf_numbers.setdefault(_shelf_of(spec), len(shelf_numbers))
+        cluster.servers.append(server)
+        cluster.server_by_id[spec.server_id] = server
+        if spec.pool is Pool.INFERENCE:
+            cluster.inference_mask |= 1 << place
+    cluster.free = FreeIndex(tuple(shelf_numbers), len(cluster.servers))
+    cluster.shelf_flexible = [0] * len(shelf_numbers)
+    for server in cluster.servers:
+        cluster.refresh(server)
+
+
+def _shelf_of(spec: ServerSpec) -> Shelf:
+    return Shelf(spec.pool is Pool.INFERENCE, spec.gpu_type, spec.gpus, spec.speed)
+
+
+def _submitted(cluster: Cluster, event: ev.Submitted) -> None:
+    spec = event.job
+    if spec.job_id in cluster.jobs or spec.job_id in cluster.ended:
+        raise IllegalTransitionError(f"job {spec.job_id} was submitted before")
+    job = Job(spec, event.at)
+    cluster.jobs[spec.job_id] = job
+    cluster.now = event.at
+    cluster.pending.add(DemandClass.of(spec, job.min_workers), cluster.queue_key(job), spec.job_id)
+
+
+def _finished(cluster: Cluster, event: ev.Finished) -> None:
+    job = _current(cluster, event.job_id, event.attempt)
+    if job:
+        end_job(cluster, job, JobState.SUCCEEDED, event.at)
+
+
+def _stopped(cluster: Cluster, event: ev.Stopped) -> None:
+    job = _current(cluster, event.job_id, event.attempt)
+    if job is None or not job.stopping:
+        return
+    for server_id, gpus in tuple(job.leaving.items()):
+        release_leaving(cluster, job, server_id, gpus)
+    if job.state is JobState.CANCELLING:
+        end_job(cluster, job, JobState.CANCELLED, event.at)
+        return
+    to_state(job, JobState.PENDING)
+    job.stopping = False
+    job.progress.restart(event.at, event.kept_s)
+    job.pending_since_s = event.at
+    cluster.now = event.at
+    cluster.pending.add(DemandClass.of(job.spec, job.min_workers), cluster.queue_key(job), job.spec.job_id)
+
+
+def _cancel_requested(cluster: Cluster, event: ev.CancelRequested) -> None:
+    job = cluster.jobs.get(event.job_id)
+    if job is None or job.state is JobState.CANCELLING:
+        return
+    if job.state is JobState.PENDING:
+        drop_claim(cluster, event.job_id)
+        cluster.pending.discard(event.job_id)
+        end_job(cluster, job, JobState.CANCELLED, event.at)
+        return
+    to_state(job, JobState.CANCELLING)
+    if not job.stopping:
+        _trouble(cluster, job, Cause.CANCELLED)
+
+
+def _limits_changed(cluster: Cluster, event: ev.LimitsChanged) -> None:
+    job = cluster.jobs.get(event.job_id)
+    if job is None:
+        return
+    if not 1 <= event.min_workers <= event.max_workers:
+        raise IllegalTransitionError(f"job {event.job_id}: workers {event.min_workers}..{event.max_workers} is no range")
+    job.min_workers, job.max_workers = event.min_workers, event.max_workers
+    if job.state is JobState.PENDING:
+        drop_claim(cluster, event.job_id)
+        cluster.pending.discard(event.job_id)
+        cluster.now = event.at
+        cluster.pending.add(DemandClass.of(job.spec, job.min_workers), cluster.queue_key(job), event.job_id)
+    elif job.state in LIVE_STATES:
+        relabel(cluster, job)
+        if job.elastic:
+            cluster.elastic[event.job_id] = job
+        else:
+            cluster.elastic.pop(event.job_id, None)
+        wanted = largest_allowed(job.spec.sizes, min(job.workers, job.max_workers))
+        if job.trouble is None and (wanted != job.workers or wanted < job.min_workers):
+            _trouble(cluster, job, Cause.LIMITS)
+
+
+def _server_lost(cluster: Cluster, event: ev.ServerLost) -> None:
+    server = _server(cluster, event.server_id)
+    if not server.up:
+        return
+    server.up = False
+    cluster.inference_mask &= ~(1 << server.place)
+    for claimant, claim in tuple(cluster.claims.items()):
+        if any(slot.server_id == event.server_id for slot in claim.slots):
+            drop_claim(cluster, claimant)
+    for job_id in tuple(server.jobs):
+        job = cluster.jobs[job_id]
+        drop_slot(cluster, job, event.server_id, event.at)
+        # The others can't go on alone: they stand still until `upkeep` regroups or stops them.
+        job.progress.set_rate(event.at, 0.0)
+        relabel(cluster, job)
+        if job.trouble is not Cause.CANCELLED:
+            _trouble(cluster, job, Cause.SERVER_LOST)
+    for job in cluster.jobs.values() if server.leaving else ():
+        if event.server_id in job.leaving:
+            release_leaving(cluster, job, event.server_id, job.leaving[event.server_id])
+    cluster.refresh(server)
+
+
+def _trouble(cluster: Cluster, job: Job, cause: Cause) -> None:
+    job.trouble = cause
+    cluster.troubled[job.spec.job_id] = None
+
+
+def _server(cluster: Cluster, server_id: str) -> Server:
+    server = cluster.server_by_id.get(server_id)
+    if server is None:
+        raise IllegalTransitionError(f"there is no server {server_id}")
+    return server
+
+
+def _current(cluster: Cluster, job_id: str, attempt: int) -> Job | None:
+    """The job, if the report is about its present attempt; None for a late report."""
+    job = cluster.jobs.get(job_id)
+    return job if job is not None and job.attempt == attempt else None
+

@@ -1,0 +1,148 @@
+"""What a committed plan changes, step by step. Called by `evolve` only."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from aryl.core.cluster import Cluster, Job
+from aryl.core.gang import add_slot, enter_live, leave_live, shed, to_state
+from aryl.core.model import JobState, Tenure, check_tenure_edge
+from aryl.core.pending import DemandClass
+from aryl.core.plan import Cause, Launch, Loan, Reclaim, Release, Reserve, Resize, Return, Step, Stop
+from aryl.errors import IllegalTransitionError
+
+
+def evolve_step(cluster: Cluster, step: Step) -> None:
+    """Change the cluster by one step of a plan that is being committed."""
+    match step:
+        case Launch():
+            _launch(cluster, step)
+        case Resize():
+            _resize(cluster, step)
+        case Stop():
+            _stop(cluster, step)
+        case Reserve():
+            _reserve(cluster, step)
+        case Release():
+            for claimant, claim in tuple(cluster.claims.items()):
+                if claim.claim_id == step.claim_id:
+                    drop_claim(cluster, claimant)
+        case Loan():
+            _change_tenure(cluster, step.server_id, Tenure.ON_LOAN, 0.0)
+        case Reclaim():
+            _change_tenure(cluster, step.server_id, Tenure.RECLAIMING, step.deadline_s)
+        case Return():
+            server = cluster.server_by_id[step.server_id]
+            if server.jobs or server.leaving:
+                raise IllegalTransitionError(f"server {step.server_id} can't go back: it isn't empty")
+            _change_tenure(cluster, step.server_id, Tenure.OWNED, 0.0)
+        case _:
+            assert_never(step)
+
+
+def drop_claim(cluster: Cluster, claimant: str) -> None:
+    """The claim will not be used; its GPUs go back to everybody."""
+    if claimant in cluster.claims:
+        _unhold(cluster, claimant)
+        cluster.claims_dropped += 1
+        job = cluster.jobs.get(claimant)
+        if job is not None and job.state is JobState.PENDING:
+            _queue_again(cluster, job)
+
+
+def _launch(cluster: Cluster, step: Launch) -> None:
+    job = cluster.jobs.get(step.job_id)
+    if job is None or step.attempt != job.attempt + 1:
+        raise IllegalTransitionError(f"job {step.job_id} can't be launched as attempt {step.attempt}")
+    to_state(job, JobState.STARTING)
+    cluster.pending.discard(step.job_id)
+    if step.job_id in cluster.claims:
+        _unhold(cluster, step.job_id)
+    job.attempt = step.attempt
+    job.revision = 0
+    job.at_front = False
+    job.launched_s = cluster.now
+    job.grown_s = float("-inf")
+    for slot in step.slots:
+        add_slot(cluster, job, slot, cluster.now)
+    enter_live(cluster, job)
+
+
+def _resize(cluster: Cluster, step: Resize) -> None:
+    job = _live_job(cluster, step.job_id, step.attempt)
+    to_state(job, JobState.RESIZING)
+    job.revision = step.revision
+    job.trouble = None
+    job.progress.set_rate(cluster.now, 0.0)
+    for slot in step.remove:
+        shed(cluster, job, slot, cluster.now)
+    for slot in step.add:
+        add_slot(cluster, job, slot, cluster.now)
+    if step.add:
+        job.grown_s = cluster.now
+    if step.cause is Cause.GROWTH:
+        cluster.rebalanced_s = cluster.now
+    cluster.troubled.pop(step.job_id, None)
+
+
+def _stop(cluster: Cluster, step: Stop) -> None:
+    job = _live_job(cluster, step.job_id, step.attempt)
+    if job.state is not JobState.CANCELLING:
+        to_state(job, JobState.PREEMPTING)
+    if step.cause not in (Cause.CANCELLED, Cause.SERVER_LOST, Cause.LIMITS):
+        job.preemptions += 1
+    job.at_front = step.cause is Cause.SERVER_LOST
+    job.stopping = True
+    job.trouble = None
+    job.progress.set_rate(cluster.now, 0.0)
+    for slot in tuple(job.slots.values()):
+        shed(cluster, job, slot, cluster.now)
+    leave_live(cluster, job)
+    cluster.troubled.pop(step.job_id, None)
+
+
+def _reserve(cluster: Cluster, step: Reserve) -> None:
+    claim = step.claim
+    cluster.pending.discard(claim.job_id)
+    cluster.claims[claim.job_id] = claim
+    cluster.claims_made += 1
+    for slot in claim.slots:
+        server = cluster.server_by_id[slot.server_id]
+        server.held += slot.gpus
+        cluster.refresh(server)
+
+
+def _unhold(cluster: Cluster, claimant: str) -> None:
+    for slot in cluster.claims.pop(claimant).slots:
+        server = cluster.server_by_id[slot.server_id]
+        server.held -= slot.gpus
+        cluster.refresh(server)
+
+
+def _queue_again(cluster: Cluster, job: Job) -> None:
+    cluster.pending.add(DemandClass.of(job.spec, job.min_workers), cluster.queue_key(job), job.spec.job_id)
+
+
+def _change_tenure(cluster: Cluster, server_id: str, tenure: Tenure, deadline_s: float) -> None:
+    server = cluster.server_by_id[server_id]
+    check_tenure_edge(server_id, server.tenure, tenure)
+    bit = 1 << server.place
+    server.tenure = tenure
+    server.deadline_s = deadline_s
+    cluster.on_loan_mask &= ~bit
+    cluster.reclaiming_mask &= ~bit
+    if tenure is Tenure.ON_LOAN:
+        cluster.on_loan_mask |= bit
+    elif tenure is Tenure.RECLAIMING:
+        cluster.reclaiming_mask |= bit
+        for claimant, claim in tuple(cluster.claims.items()):
+            if any(slot.server_id == server_id for slot in claim.slots):
+                drop_claim(cluster, claimant)
+    cluster.refresh(server)
+
+
+def _live_job(cluster: Cluster, job_id: str, attempt: int) -> Job:
+    job = cluster.live.get(job_id)
+    if job is None or job.attempt != attempt:
+        raise IllegalTransitionError(f"job {job_id} has no live attempt {attempt}")
+    return job

@@ -1,0 +1,66 @@
+"""What has to follow from the state, whatever the policy: no choices are made here.
+
+A claim whose place is empty becomes a launch; a job that lost workers is regrouped or stopped; a job above its new
+maximum shrinks; a cancelled job is stopped; a reclaimed server that is empty goes back.
+"""
+
+from __future__ import annotations
+
+from aryl.core.cluster import Cluster, Job
+from aryl.core.model import Slot, largest_allowed
+from aryl.core.plan import Cause, Launch, Plan, Resize, Return, Step, Stop
+
+
+def due(cluster: Cluster) -> Plan:
+    """The steps that are due now; an empty plan almost always."""
+    if not (cluster.troubled or cluster.claims or cluster.reclaiming_mask):
+        return EMPTY
+    steps: list[Step] = []
+    steps += [_untrouble(cluster.jobs[job_id]) for job_id in cluster.troubled]
+    idle: dict[str, int] = {}
+    for claim in cluster.claims.values():
+        if _matured(cluster, claim.slots, idle):
+            steps.append(Launch(claim.job_id, cluster.jobs[claim.job_id].attempt + 1, claim.slots))
+    steps += [
+        Return(server.spec.server_id)
+        for server in cluster.places(cluster.reclaiming_mask)
+        if server.used == 0 and server.leaving == 0
+    ]
+    return Plan(tuple(steps)) if steps else EMPTY
+
+
+EMPTY = Plan(())
+
+
+def _matured(cluster: Cluster, slots: tuple[Slot, ...], idle: dict[str, int]) -> bool:
+    for slot in slots:
+        server = cluster.server_by_id[slot.server_id]
+        if slot.server_id not in idle:
+            idle[slot.server_id] = server.spec.gpus - server.used - server.leaving
+        if idle[slot.server_id] < slot.gpus:
+            return False
+    for slot in slots:
+        idle[slot.server_id] -= slot.gpus
+    return True
+
+
+def _untrouble(job: Job) -> Step:
+    """A job in trouble goes on at the largest size that it still can have, or stops."""
+    job_id, trouble = job.spec.job_id, job.trouble
+    assert trouble is not None
+    wanted = largest_allowed(job.spec.sizes, min(job.workers, job.max_workers))
+    if trouble is Cause.CANCELLED or wanted < job.min_workers:
+        return Stop(job_id, job.attempt, trouble, save=trouble is Cause.LIMITS, beneficiary=job_id)
+    return Resize(job_id, job.attempt, job.revision + 1, (), tuple(shrink(job, job.workers - wanted)), trouble)
+
+
+def shrink(job: Job, workers: int) -> list[Slot]:
+    """Which flexible workers to give up: on the servers with fewest of them first, so that whole servers become empty."""
+    removed: list[Slot] = []
+    for slot in sorted((slot for slot in job.slots.values() if slot.flexible), key=lambda slot: slot.flexible):
+        if workers <= 0:
+            break
+        count = min(workers, slot.flexible)
+        removed.append(slot._replace(base=0, flexible=count))
+        workers -= count
+    return removed

@@ -1,0 +1,209 @@
+"""Decides which servers on loan go back at the proven least cost: the yardstick of the rules.
+
+What is free (idle, emptied by scaling in, or by waiting) goes first, as for every rule. Of the other servers exactly
+as many as are still wanted are chosen by a binary programme:
+
+    x_s = 1: server s goes back.  y_j = 1: job j is preempted.  y_j >= x_s where j has base workers on s.  sum x = R.
+
+minimised for (1) jobs preempted, (2) lost work in GPU-seconds, (3) collateral GPUs, one solve each with the results of
+the earlier ones held fixed. Collateral GPUs are those of the preempted jobs less what they hold on returned servers; a
+product of x_s and y_j stands for flexible workers, which may be on a returned server without a preemption.
+
+HiGHS runs on one thread from a fixed seed and stops at a number of nodes, so the same instance always gets the same
+answer. The limit in seconds is there for safety; where it strikes, the machine's speed shows. At either limit the
+answer is the one by `server-fraction`, improved by exchanging one server for another, and is not marked as proven.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from aryl.errors import InputError
+from aryl.policies.reclaim_greedy import cost_of, take_by_rule, take_free
+from aryl.policies.reclaim_problem import Board, ReclaimAnswer, ReclaimInstance, Rule
+
+NODE_LIMIT = 20_000
+TIME_LIMIT_S = 20.0
+
+# Sums of lost work are scaled to at most 1 and held fixed up to this much of it.
+_HELD = 1e-7
+
+
+def solve_exactly(
+    instance: ReclaimInstance,
+    wanted: int,
+    deadline_s: float | None = None,
+    *,
+    node_limit: int = NODE_LIMIT,
+    time_limit_s: float = TIME_LIMIT_S,
+) -> ReclaimAnswer:
+    """The answer of fewest preemptions, then least lost work, then fewest collateral GPUs.
+
+    `proven_optimal` tells whether it was proven within the limits (to 1e-7 of the total lost work). Raises InputError
+    without HiGHS.
+    """
+    highspy = _highspy()
+    board = Board(instance, deadline_s)
+    steps = take_free(board, wanted, Rule.EXACT)
+    model = _Model(board)
+    missing = min(wanted - len(board.taken), len(model.servers))
+    if missing <= 0:
+        return board.answer(wanted, steps, proven_optimal=True)
+    chosen = model.solve(highspy, missing, node_limit, time_limit_s)
+    proven = chosen is not None
+    if chosen is None:
+        greedy = _greedy(instance, wanted, deadline_s)
+        chosen = improve(model, {place for place, server in enumerate(model.servers) if server in greedy})
+    among = {model.servers[place] for place in chosen}
+    steps += take_by_rule(board, wanted, Rule.EXACT, cost_of(Rule.EXACT), among)
+    return board.answer(wanted, steps, proven)
+
+
+def _highspy() -> Any:
+    try:
+        import highspy
+    except ImportError:
+        raise InputError(
+            "the reclaim rule 'exact' needs the solver HiGHS",
+            field="rule",
+            found=str(Rule.EXACT),
+            expected="an installation with the extra: pip install 'aryl[exact]'",
+        ) from None
+    return highspy
+
+
+def _greedy(instance: ReclaimInstance, wanted: int, deadline_s: float | None) -> set[int]:
+    board = Board(instance, deadline_s)
+    take_free(board, wanted, Rule.SERVER_FRACTION)
+    take_by_rule(board, wanted, Rule.SERVER_FRACTION, cost_of(Rule.SERVER_FRACTION))
+    return set(board.taken)
+
+
+class _Model:
+    """What is left once the free servers are taken: servers and jobs renumbered, and their programme."""
+
+    def __init__(self, board: Board) -> None:
+        facts = board.instance.jobs
+        self.servers = [place for place, is_open in enumerate(board.open) if is_open and board.base[place]]
+        self.base = [board.base[place] for place in self.servers]
+        jobs = sorted({job for base in self.base for job in base})
+        self.row_of = {job: row for row, job in enumerate(jobs)}
+        self.gpus = [board.gpus[job] for job in jobs]
+        self.lost_work_gpu_s = [facts[job].lost_work_gpu_s for job in jobs]
+        # Flexible workers count only where their job can be preempted at all.
+        self.flexible = [
+            {job: share.gpus for job, share in board.flexible[place].items() if job in self.row_of}
+            for place in self.servers
+        ]
+
+    def loss(self, chosen: Iterable[int]) -> tuple[int, float, int]:
+        """Jobs preempted, GPU-seconds lost and collateral GPUs if these places (in `servers`) go back."""
+        chosen = list(chosen)
+        lost = sorted({self.row_of[job] for place in chosen for job in self.base[place]})
+        gone = set(lost)
+        returned = sum(sum(self.base[place].values()) for place in chosen) + sum(
+            gpus for place in chosen for job, gpus in self.flexible[place].items() if self.row_of[job] in gone
+        )
+        collateral = sum(self.gpus[row] for row in lost) - returned
+        return len(lost), math.fsum(self.lost_work_gpu_s[row] for row in lost), collateral
+
+    def solve(self, highspy: Any, wanted: int, node_limit: int, time_limit_s: float) -> set[int] | None:
+        """The chosen places in `servers` at the least loss, None if a limit was reached."""
+        programme = self._programme(highspy, wanted)
+        solver = highspy.Highs()
+        for option, setting in {
+            "output_flag": False,
+            "threads": 1,
+            "random_seed": 0,
+            "mip_rel_gap": 0.0,
+            "mip_abs_gap": _HELD / 10,
+            "mip_max_nodes": node_limit,
+        }.items():
+            solver.setOptionValue(option, setting)
+        solver.passModel(programme)
+        servers, jobs, columns = len(self.servers), len(self.gpus), programme.num_col_
+        total = math.fsum(self.lost_work_gpu_s) or 1.0
+        count, lost, collateral = np.zeros((3, columns))
+        count[servers : servers + jobs] = 1.0
+        lost[servers : servers + jobs] = np.array(self.lost_work_gpu_s) / total
+        collateral[:servers] = [-sum(base.values()) for base in self.base]
+        collateral[servers : servers + jobs] = self.gpus
+        collateral[servers + jobs :] = [-gpus for flexible in self.flexible for gpus in flexible.values()]
+        indices = np.arange(columns, dtype=np.int32)
+        for held_row, objective, leeway in ((1, count, 0.5), (2, lost, _HELD), (None, collateral, 0.0)):
+            solver.setOptionValue("time_limit", solver.getRunTime() + time_limit_s)
+            solver.changeColsCost(columns, indices, objective)
+            solver.run()
+            if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+                return None
+            if held_row is not None:
+                solver.changeRowBounds(held_row, -highspy.kHighsInf, solver.getObjectiveValue() + leeway)
+        solution = solver.getSolution().col_value
+        return {place for place in range(servers) if solution[place] > 0.5}
+
+    def _programme(self, highspy: Any, wanted: int) -> Any:
+        """Columns x, y and products; rows: how many servers, jobs held, lost work held, then the links."""
+        servers, jobs = len(self.servers), len(self.gpus)
+        total = math.fsum(self.lost_work_gpu_s) or 1.0
+        y = range(servers, servers + jobs)
+        infinite = highspy.kHighsInf
+        rows: list[dict[int, float]] = [
+            dict.fromkeys(range(servers), 1.0),
+            dict.fromkeys(y, 1.0),
+            {column: work / total for column, work in zip(y, self.lost_work_gpu_s, strict=True)},
+        ]
+        lower, upper = [float(wanted), -infinite, -infinite], [float(wanted), infinite, infinite]
+        product = servers + jobs
+        for place, base in enumerate(self.base):
+            links = [{servers + self.row_of[job]: 1.0, place: -1.0} for job in base]
+            for job in self.flexible[place]:
+                links += [{place: 1.0, product: -1.0}, {servers + self.row_of[job]: 1.0, product: -1.0}]
+                product += 1
+            rows += links
+            lower += [0.0] * len(links)
+            upper += [infinite] * len(links)
+        model = highspy.HighsLp()
+        model.num_col_, model.num_row_ = product, len(rows)
+        model.col_cost_ = np.zeros(product)
+        model.col_lower_, model.col_upper_ = np.zeros(product), np.ones(product)
+        model.row_lower_, model.row_upper_ = np.array(lower), np.array(upper)
+        model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        model.a_matrix_.start_ = np.cumsum([0, *(len(row) for row in rows)])
+        model.a_matrix_.index_ = np.array([column for row in rows for column in row])
+        model.a_matrix_.value_ = np.array([value for row in rows for value in row.values()])
+        # Products are whole by themselves: they are pushed up against x and y.
+        whole, real = highspy.HighsVarType.kInteger, highspy.HighsVarType.kContinuous
+        model.integrality_ = [whole] * (servers + jobs) + [real] * (product - servers - jobs)
+        return model
+
+
+def improve(model: _Model, chosen: set[int]) -> set[int]:
+    """Exchange one chosen place for another as long as that lowers the loss; the places that come out of it."""
+    chosen, loss = set(chosen), model.loss(chosen)
+    jobs = [frozenset(base) for base in model.base]
+    work = {job: model.lost_work_gpu_s[row] for job, row in model.row_of.items()}
+    improved = True
+    while improved:
+        improved = False
+        for leaves in sorted(chosen):
+            holders = Counter(job for place in chosen if place != leaves for job in jobs[place])
+            spared = [job for job in jobs[leaves] if not holders[job]]
+            for enters in range(len(jobs)):
+                if enters in chosen:
+                    continue
+                added = [job for job in jobs[enters] if not holders[job]]
+                if len(added) > len(spared):
+                    continue
+                if len(added) == len(spared) and sum(map(work.__getitem__, added)) > sum(map(work.__getitem__, spared)):
+                    continue
+                trial = chosen - {leaves} | {enters}
+                trial_loss = model.loss(trial)
+                if trial_loss < loss:
+                    chosen, loss, improved = trial, trial_loss, True
+                    break
+    return chosen

@@ -1,0 +1,153 @@
+"""The simulated world: a heap of what is going to happen, and the physics of jobs.
+
+At one instant completions come first, then what workers and servers report, then submissions, then the inference side; then
+one pass. How far a job has come is the cluster's own account (`core/progress.py`): it is exact here, because work is done at exactly the modelled rate.
+What the scheduler can't know, the true running time, is in `durations_s`, and only here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import assert_never
+
+from aryl.core.cluster import Cluster, Job
+from aryl.core.events import DemandReported, Event, Finished, Launched, Resized, Stopped, Vacated
+from aryl.core.plan import Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Stop
+
+# What comes first at one instant.
+_COMPLETION, _REPORT, _SCRIPT, _ARRIVAL, _DEMAND = range(5)
+
+
+@dataclass(frozen=True, slots=True)
+class Overheads:
+    """What changes cost, in seconds: standing still after a restart or a resize, and the time that leaving workers take."""
+
+    restart_s: float = 63.0
+    resize_s: float = 10.0
+    vacate_s: float = 0.0
+
+
+class SimDriver:
+    """Implements `ClusterDriver` on a virtual clock.
+
+    `arrivals` must ascend in time; `demand` yields DemandReported events in order and alone never keeps a simulation going
+    (see `quiet`). Nothing happens after `until_s`.
+    """
+
+    def __init__(
+        self,
+        arrivals: Sequence[Event],
+        durations_s: Mapping[str, float],
+        *,
+        demand: Iterator[DemandReported] | None = None,
+        script: Sequence[Event] = (),
+        overheads: Overheads | None = None,
+        until_s: float | None = None,
+    ) -> None:
+        self._heap: list[tuple[float, int, int, Event]] = []
+        self._sequence = 0
+        self._durations_s = durations_s
+        self._overheads = overheads or Overheads()
+        self._until_s = float("inf") if until_s is None else until_s
+        self._arrivals = iter(arrivals)
+        self._demand = demand or iter(())
+        self._ahead = 0  # events in the heap that count, inference demand left out
+        self._finish: dict[str, int] = {}  # sequence number of the completion that counts
+        for event in script:
+            self._push(_SCRIPT, event)
+        self._push_next_arrival()
+        self._push_next_demand()
+
+    def poll(self, deadline_s: float) -> Sequence[Event] | None:
+        """The events of the next instant; none if `deadline_s` comes first; None at the end."""
+        heap = self._heap
+        while heap and heap[0][1] == _COMPLETION and self._stale(heap[0]):
+            heappop(heap)
+        at_s = heap[0][0] if heap else float("inf")
+        next_s = min(at_s, deadline_s)
+        if next_s > self._until_s or next_s == float("inf"):
+            return None
+        if deadline_s < at_s:
+            return ()
+        events: list[Event] = []
+        while heap and heap[0][0] == at_s:
+            entry = heappop(heap)
+            _, priority, _, event = entry
+            if priority == _COMPLETION and self._stale(entry):
+                continue
+            if priority == _DEMAND:
+                self._push_next_demand()
+            else:
+                self._ahead -= 1
+                if priority == _ARRIVAL:
+                    self._push_next_arrival()
+            events.append(event)
+            if isinstance(event, Finished):
+                del self._finish[event.job_id]
+        return events
+
+    def apply(self, plan: Plan, cluster: Cluster) -> None:
+        """Let the plan have its consequences."""
+        now = cluster.now
+        for step in plan.steps:
+            match step:
+                case Launch():
+                    wait_s = self._overheads.restart_s if step.attempt > 1 else 0.0
+                    self._push(_REPORT, Launched(now + wait_s, step.job_id, step.attempt))
+                    self._expect_finish(cluster.jobs[step.job_id], now + wait_s, cluster)
+                case Resize():
+                    back_s = now + self._overheads.resize_s
+                    if step.remove:
+                        gone_s = now + self._overheads.vacate_s
+                        self._push(_REPORT, Vacated(gone_s, step.job_id, step.attempt, step.remove))
+                    self._push(_REPORT, Resized(back_s, step.job_id, step.attempt, step.revision))
+                    self._expect_finish(cluster.jobs[step.job_id], back_s, cluster)
+                case Stop():
+                    self._forget_finish(step.job_id)
+                    progress = cluster.jobs[step.job_id].progress
+                    kept_s = progress.done_s if step.save else progress.saved_s
+                    self._push(_REPORT, Stopped(now + self._overheads.vacate_s, step.job_id, step.attempt, kept_s))
+                case Reserve() | Release() | Loan() | Reclaim() | Return():
+                    pass
+                case _:
+                    assert_never(step)
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing lies ahead but inference demand: if no job is left either, the simulation is over."""
+        return self._ahead == 0
+
+    def _expect_finish(self, job: Job, from_s: float, cluster: Cluster) -> None:
+        """The job goes on at `from_s` with the workers that it has now; note when it will be done."""
+        job_id = job.spec.job_id
+        self._forget_finish(job_id)
+        rate = cluster.rate(job.spec, cluster.workers_by_type(job))
+        left_s = max(self._durations_s[job_id] - job.progress.done_s, 0.0)
+        self._finish[job_id] = self._sequence
+        self._push(_COMPLETION, Finished(from_s + left_s / rate, job_id, job.attempt))
+
+    def _forget_finish(self, job_id: str) -> None:
+        if self._finish.pop(job_id, None) is not None:
+            self._ahead -= 1
+
+    def _stale(self, entry: tuple[float, int, int, Event]) -> bool:
+        event = entry[3]
+        return isinstance(event, Finished) and self._finish.get(event.job_id) != entry[2]
+
+    def _push(self, priority: int, event: Event) -> None:
+        heappush(self._heap, (event.at, priority, self._sequence, event))
+        self._sequence += 1
+        if priority != _DEMAND:
+            self._ahead += 1
+
+    def _push_next_arrival(self) -> None:
+        event = next(self._arrivals, None)
+        if event is not None:
+            self._push(_ARRIVAL, event)
+
+    def _push_next_demand(self) -> None:
+        event = next(self._demand, None)
+        if event is not None:
+            self._push(_DEMAND, event)

@@ -1,0 +1,185 @@
+"""The kinds of values that experiment files are made of, and the base of their models.
+
+Pydantic's own messages talk about Python types; people who write a file think in times, shares and names. So
+each kind of value is parsed here by a function that says what it expected in those words. `fault` carries the
+key that is to blame, the expectation and the nearest right word out of pydantic, and `experiment_file` turns
+them into an `InputError` with file and line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, PlainValidator, model_validator
+from pydantic_core import PydanticCustomError
+
+from aryl.errors import nearest_word
+from aryl.sim import units
+
+FAULT = "aryl_fault"
+_NOTHING: Any = object()
+
+
+def fault(
+    message: str,
+    *path: str | int,
+    expected: str | None = None,
+    nearest: str | None = None,
+    found: Any = _NOTHING,
+) -> PydanticCustomError:
+    """An error to raise inside a validator; `path` leads from the validated value to the key to blame."""
+    context: dict[str, Any] = {"message": message, "path": path, "expected": expected, "nearest": nearest}
+    if found is not _NOTHING:
+        context["found"] = found
+    return PydanticCustomError(FAULT, "{message}", context)
+
+
+class Strict(BaseModel):
+    """A frozen model that refuses keys it doesn't know and names the nearest one that it does."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, coerce_numbers_to_str=True)
+
+    @classmethod
+    def known_keys(cls) -> list[str]:
+        """The keys that a file may use here, in the order of their definition."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_keys(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            known = cls.known_keys()
+            for key in value:
+                if key not in known and key not in cls.model_fields:
+                    raise fault(
+                        "unknown key",
+                        str(key),
+                        expected="one of " + ", ".join(known),
+                        nearest=nearest_word(str(key), known),
+                        found=str(key),
+                    )
+        return value
+
+
+def _from_unit(parse: Callable[[object], float]) -> Callable[[object], float]:
+    def validate(value: object) -> float:
+        try:
+            return parse(value)
+        except units.UnitError as error:
+            raise fault("wrong value", expected=error.expected) from None
+
+    return validate
+
+
+def _positive(parse: Callable[[object], float]) -> Callable[[object], float]:
+    def validate(value: object) -> float:
+        number = _from_unit(parse)(value)
+        if number <= 0:
+            raise fault("wrong value", expected="more than 0")
+        return number
+
+    return validate
+
+
+def _share_up_to_one(value: object) -> float:
+    number = _from_unit(units.share)(value)
+    if number > 1:
+        raise fault("wrong value", expected=units.EXPECTED_SHARE + ", at most 100%")
+    return number
+
+
+def whole_number(value: object, least: int | None = None) -> int:
+    """`value` as an int of at least `least`; text that spells one is taken, truth values are not."""
+    number: int | None = None
+    if isinstance(value, str):
+        text = value.strip()
+        number = int(text) if text.removeprefix("-").isdecimal() else None
+    elif isinstance(value, int | float) and not isinstance(value, bool) and value == int_or_none(value):
+        number = int(value)
+    if number is None or (least is not None and number < least):
+        raise fault(
+            "wrong value",
+            expected="a whole number" + ("" if least is None else f", at least {least}"),
+            found=value,
+        )
+    return number
+
+
+def int_or_none(value: float) -> int | None:
+    """`value` cut to an int, or None where it is infinite or not a number."""
+    try:
+        return int(value)
+    except (OverflowError, ValueError):
+        return None
+
+
+def _number(value: object) -> float:
+    try:
+        return units.share(value)
+    except units.UnitError:
+        raise fault("wrong value", expected="a number, at least 0") from None
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str) and value.strip():
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    hint = ", in quotes" if isinstance(value, bool) or value is None else ""
+    raise fault("wrong value", expected="a text" + hint)
+
+
+def _checkpoint(value: object) -> float | Literal["continuous"] | None:
+    if value is None or value == "none":
+        return None
+    if value == "continuous":
+        return "continuous"
+    try:
+        every_s = units.seconds(value)
+    except units.UnitError:
+        every_s = 0.0
+    if every_s <= 0:
+        raise fault(
+            "wrong value", expected="'continuous', 'none' or the time between two checkpoints, such as 15m"
+        )
+    return every_s
+
+
+def _window(value: object) -> tuple[float, float]:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise fault("wrong value", expected="[start, end], such as [14d, 29d]")
+    times: list[float] = []
+    for index, time in enumerate(value):
+        try:
+            times.append(units.seconds(time))
+        except units.UnitError as error:
+            raise fault("wrong value", index, expected=error.expected, found=time) from None
+    if times[1] <= times[0]:
+        raise fault("the window ends before it starts", expected="[start, end] with start before end")
+    return times[0], times[1]
+
+
+def choice(*words: str) -> PlainValidator:
+    """Accept exactly `words`."""
+
+    def validate(value: object) -> str:
+        if isinstance(value, str) and value in words:
+            return value
+        near = nearest_word(value, words) if isinstance(value, str) else None
+        raise fault("wrong value", expected="one of " + ", ".join(words), nearest=near)
+
+    return PlainValidator(validate)
+
+
+Seconds = Annotated[float, PlainValidator(_from_unit(units.seconds))]
+PositiveSeconds = Annotated[float, PlainValidator(_positive(units.seconds))]
+PositiveWork = Annotated[float, PlainValidator(_positive(units.gpu_seconds))]
+Share = Annotated[float, PlainValidator(_share_up_to_one)]
+PositiveNumber = Annotated[float, PlainValidator(_positive(_number))]
+Integer = Annotated[int, PlainValidator(whole_number)]
+Count = Annotated[int, PlainValidator(lambda value: whole_number(value, 0))]
+PositiveCount = Annotated[int, PlainValidator(lambda value: whole_number(value, 1))]
+Text = Annotated[str, PlainValidator(_text)]
+Checkpoint = Annotated[float | Literal["continuous"] | None, PlainValidator(_checkpoint)]
+Window = Annotated[tuple[float, float], PlainValidator(_window)]

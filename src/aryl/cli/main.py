@@ -74,6 +74,11 @@ def run_command(arguments: list[str] | None = None) -> int:
         # Whoever read the output has seen enough. Python would complain once more when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        # A full disk or a missing permission is the machine's word and no defect.
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        return ArylError.exit_code
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
         return _interrupted() if code == INTERRUPTED else code
@@ -81,7 +86,7 @@ def run_command(arguments: list[str] | None = None) -> int:
 
 
 def _interrupted() -> int:
-    print("interrupted; nothing was written", file=sys.stderr)
+    print("interrupted", file=sys.stderr)
     return INTERRUPTED
 
 

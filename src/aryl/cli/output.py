@@ -71,7 +71,7 @@ def flat(row: Summary, prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping):
             columns |= flat(value, f"{name}.")
         else:
-            columns[name] = value
+            columns[name] = "; ".join(map(str, value)) if isinstance(value, list) else value
     return columns
 
 
@@ -120,38 +120,80 @@ def _shortfall(row: Summary) -> str:
     return "0" if value == 0 else human_seconds(value)
 
 
-def summary_table(runs: Sequence[Summary]) -> Table:
-    """One row a run. Ratios are to the first policy with the same swept values, and smaller is better."""
+_MEASURES: tuple[tuple[str, Callable[[Summary, Summary], str]], ...] = (
+    ("finished", lambda run, _: _whole(number(run, "finished"))),
+    ("unfinished", lambda run, _: _whole(number(run, "unfinished"))),
+    ("queuing mean / median / p95", lambda run, _: _times(run, "queuing_s")),
+    ("ratio", lambda run, first: _ratio(run, first, "queuing_s")),
+    ("JCT mean / median / p95", lambda run, _: _times(run, "jct_s")),
+    ("ratio", lambda run, first: _ratio(run, first, "jct_s")),
+    ("usage", lambda run, _: _percent(number(run, "usage", "overall"))),
+    ("preemptions", lambda run, _: _whole(number(run, "preemptions"))),
+    ("loans", lambda run, _: _whole(number(run, "loans"))),
+    ("server shortfall", lambda run, _: _shortfall(run)),
+)
+
+
+def summary_tables(runs: Sequence[Summary], width: int) -> list[Table]:
+    """One table with a row a run or, where `width` columns are too few for it, tables with a column a run.
+
+    Ratios are to the first policy with the same swept values, and smaller is better.
+    """
     from rich import box
+    from rich.cells import cell_len
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     swept = any(run.get("sweep") for run in runs)
-    columns: list[tuple[str, Callable[[Summary, Summary], str]]] = [
-        ("finished", lambda run, _: _whole(number(run, "finished"))),
-        ("unfinished", lambda run, _: _whole(number(run, "unfinished"))),
-        ("queuing mean / median / p95", lambda run, _: _times(run, "queuing_s")),
-        ("ratio", lambda run, first: _ratio(run, first, "queuing_s")),
-        ("JCT mean / median / p95", lambda run, _: _times(run, "jct_s")),
-        ("ratio", lambda run, first: _ratio(run, first, "jct_s")),
-        ("usage", lambda run, _: _percent(number(run, "usage", "overall"))),
-        ("preemptions", lambda run, _: _whole(number(run, "preemptions"))),
-        ("loans", lambda run, _: _whole(number(run, "loans"))),
-        ("server shortfall", lambda run, _: _shortfall(run)),
-    ]
-    if swept:
-        table.add_column("sweep", overflow="fold")
-    table.add_column("policy", overflow="fold")
-    for title, _ in columns:
-        table.add_column(title, justify="right")
+    titles = [*(["sweep"] if swept else []), "policy", *(title for title, _ in _MEASURES)]
     firsts: dict[str, Summary] = {}
+    rows: list[list[str]] = []
     for run in runs:
         label = sweep_text(run)
         first = firsts.setdefault(label, run)
-        cells = [escape(str(run.get("policy", "")))] + [cell(run, first) for _, cell in columns]
-        table.add_row(*([escape(label)] if swept else []), *cells)
-    return table
+        cells = [str(run.get("policy", "")), *(cell(run, first) for _, cell in _MEASURES)]
+        rows.append([label, *cells] if swept else cells)
+    widths = [max(map(cell_len, column)) + 3 for column in zip(titles, *rows, strict=True)]
+    names = 2 if swept else 1
+    if sum(widths) < width:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for index, title in enumerate(titles):
+            table.add_column(title, justify="left" if index < names else "right", no_wrap=True)
+        for row in rows:
+            table.add_row(*map(escape, row))
+        return [table]
+    return _tables_by_column(titles, rows, names, width)
+
+
+def _tables_by_column(titles: list[str], rows: list[list[str]], names: int, width: int) -> list[Table]:
+    from rich import box
+    from rich.cells import cell_len
+    from rich.markup import escape
+    from rich.table import Table
+
+    # "queuing mean / median / p95" becomes three rows, so that a column is as narrow as one time.
+    measures = [
+        (part, index, at)
+        for index, title in enumerate(titles[names:], names)
+        for at, part in enumerate(title.split(" / "))
+    ]
+    cells = [[row[index].split(" / ")[at] for _, index, at in measures] for row in rows]
+    first = max(cell_len(part) for part, _, _ in measures) + 4
+    widest = max(cell_len(cell) for column in cells for cell in column) + 3
+    heads = [row[:names] for row in rows]
+    widest = max(widest, min(18, max(cell_len(line) + 3 for head in heads for line in head)))
+    columns = max(1, (width - first) // widest)
+    tables: list[Table] = []
+    for start in range(0, len(rows), columns):
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("", no_wrap=True)
+        for head in heads[start : start + columns]:
+            table.add_column(escape("\n".join(head)), justify="right", overflow="fold", max_width=widest - 2)
+        for number_of_row, (part, _, at) in enumerate(measures):
+            some = cells[start : start + columns]
+            table.add_row(("  " if at else "") + part, *(escape(column[number_of_row]) for column in some))
+        tables.append(table)
+    return tables
 
 
 def sweep_text(run: Summary) -> str:
@@ -166,7 +208,9 @@ def print_runs(runs: Sequence[Summary], output: OutputFormat) -> None:
     elif output is OutputFormat.csv:
         print_csv(runs)
     else:
-        console().print(summary_table(runs))
+        target = console()
+        for table in summary_tables(runs, target.width):
+            target.print(table)
 
 
 def plain_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

@@ -32,19 +32,20 @@ _SECONDS_BETWEEN_REPORTS = 0.1
 
 @dataclass(frozen=True)
 class Task:
-    """One run: an experiment under one policy. `label` names it in messages."""
+    """One run: an experiment under one policy. `schedule` asks to keep who held which GPUs when."""
 
     label: str
     experiment: Experiment
     policy: str
     journal: Path | None = None
+    schedule: bool = False
 
 
 def simulate(task: Task, report: Progress) -> RunResult:
     """Run one task in this process."""
     from aryl.sim.run import run
 
-    return run(task.experiment, task.policy, journal=task.journal, on_progress=report)
+    return run(task.experiment, task.policy, journal=task.journal, schedule=task.schedule, on_progress=report)
 
 
 def run_all(
@@ -88,12 +89,12 @@ class _Pool:
         results: dict[int, Any] = {}
         waiting = deque(range(len(tasks)))
         busy: dict[Connection, int] = {}
-        for connection in self._workers:
-            self._hand_out(connection, tasks, waiting, busy)
+        for idle in self._workers:
+            self._hand_out(idle, tasks, waiting, busy)
         while busy:
             for ready in wait(list(busy)):
-                assert isinstance(ready, Connection)
-                connection: Connection[Any, Any] = ready
+                assert isinstance(ready, Connection)  # nothing else was waited for
+                connection: Connection = ready
                 index = busy[connection]
                 try:
                     kind, value = connection.recv()
@@ -153,7 +154,7 @@ def _serve(connection: Connection, execute: Callable[[Task, Progress], Any]) -> 
 
     try:
         while True:
-            task = connection.recv()
+            task, last = connection.recv(), 0.0
             try:
                 answer: tuple[str, Any] = ("done", execute(task, report))
             except ArylError as error:

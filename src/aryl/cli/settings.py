@@ -91,7 +91,7 @@ def _with_sizes(source: ExperimentSource) -> ExperimentSource:
     if not isinstance(source.data.get("jobs"), list) and not (source.data.get("jobs") or {}).get("trace"):
         raise InputError(
             "no jobs to simulate",
-            expected="an experiment file or --trace NAME, such as synthetic-small; 'aryl trace list' has more",
+            expected="an experiment file or --trace NAME, such as synthetic-small; see 'aryl trace list'",
         )
     cluster = source.data["cluster"]
     training, inference = cluster.get("training") or {}, cluster.get("inference") or {}

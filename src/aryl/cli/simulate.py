@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from enum import Enum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from aryl.cli.output import OutputFormat, note, print_runs, warn
+from aryl.errors import InputError
 
 if TYPE_CHECKING:
     from aryl.cli.parallel import Task
@@ -33,7 +35,8 @@ class Scenario(str, Enum):  # noqa: UP042 - Typer shows the plain words of a str
 
 def simulate(
     file: Annotated[
-        Path | None, typer.Argument(help="An experiment in YAML. Flags take precedence over it.")
+        Path | None,
+        typer.Argument(metavar="[FILE.yaml]", help="An experiment in YAML. Flags take precedence over it."),
     ] = None,
     *,
     trace: Annotated[str | None, typer.Option(help="Jobs: a name from 'aryl trace list' or a file.")] = None,
@@ -123,8 +126,12 @@ def run_experiment(
     from aryl.cli.progress import Bars
     from aryl.cli.staging import Staging
     from aryl.policies.catalogue import parse_policy
+    from aryl.report.page import write_page
     from aryl.sim.sweep import expand_sweep, label_text
 
+    if (out or report) and find_spec("plotly") is None:
+        flag = "--out" if out else "--report"
+        raise InputError("the pages need plotly", file=flag, expected="pip install 'aryl[report]' first")
     points = expand_sweep(experiment)
     for _, point in points:
         for policy in point.policies:
@@ -142,7 +149,8 @@ def run_experiment(
                 f"{policy} {label_text(label)}".strip(),
                 point,
                 policy,
-                staging.journals[index] if staging.journals else None,
+                journal=staging.journals[index] if staging.journals else None,
+                schedule=out is not None,
             )
             for index, (label, point, policy) in enumerate(runs)
         ]
@@ -155,11 +163,9 @@ def run_experiment(
         if staging.folder is not None:
             write_folder(experiment, results, summaries, labels, staging.folder)
         if staging.report is not None:
-            from aryl.report.page import write_page
-
             write_page([result.outcome for result in results], staging.report)
         staging.commit()
-    warn_about_rejected(tasks, summaries)
+    tell_about(tasks, summaries)
     print_runs(summaries, output)
     for flag, path in (("results", out), ("report", report)):
         if path is not None:
@@ -206,8 +212,11 @@ def _safe(text: str) -> str:
 
 def journal_paths(journal: Path | None, labels: Sequence[str]) -> list[Path]:
     """One journal a run: the path itself or, for several runs, with the run's name before its suffix."""
+    from aryl.cli.staging import check_file
+
     if journal is None:
         return []
+    check_file("--journal", journal)
     if len(labels) == 1:
         return [journal]
     return [
@@ -231,18 +240,25 @@ def write_folder(
     from aryl.report.files import write_run
     from aryl.sim.experiment_file import to_mapping
 
-    for result, label in zip(results, labels, strict=True):
+    def write_summary(runs: Sequence[dict[str, Any]], target: Path) -> None:
+        text = json.dumps({"runs": without_nan(list(runs))}, indent=2, ensure_ascii=False) + "\n"
+        (target / "summary.json").write_text(text, encoding="utf-8")
+
+    for result, summary, label in zip(results, summaries, labels, strict=True):
         target = folder / label if label else folder
         target.mkdir(parents=True, exist_ok=True)
         write_run(result.outcome, target)
+        # The same object as on stdout, whether there are many runs or one, and with the swept values.
+        write_summary([summary], target)
+    write_summary(summaries, folder)
     text = yaml.safe_dump(to_mapping(experiment), sort_keys=False, allow_unicode=True)
     (folder / "experiment.yaml").write_text(text, encoding="utf-8")
-    everything = json.dumps({"runs": without_nan(list(summaries))}, indent=2, ensure_ascii=False) + "\n"
-    (folder / "summary.json").write_text(everything, encoding="utf-8")
 
 
-def warn_about_rejected(tasks: Sequence[Task], summaries: Sequence[dict[str, Any]]) -> None:
-    """Say on stderr which runs had jobs that no state of the cluster could hold."""
+def tell_about(tasks: Sequence[Task], summaries: Sequence[dict[str, Any]]) -> None:
+    """Say on stderr which runs refused jobs that can never fit, and what else is to be noted."""
     for task, summary in zip(tasks, summaries, strict=True):
         if summary.get("rejected"):
             warn(f"{task.label}: {summary['rejected']} jobs can never fit into the cluster and were refused")
+        for remark in summary.get("notes") or ():
+            note(f"{task.label}: {remark}")

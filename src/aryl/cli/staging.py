@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -86,7 +87,7 @@ class Staging:
         if (inside := self._inside_out(path)) is not None:
             inside.parent.mkdir(parents=True, exist_ok=True)
             return inside
-        _check_file(flag, path)
+        check_file(flag, path)
         staged = _beside(path)
         try:
             self._make_parents(path)
@@ -117,7 +118,8 @@ class Staging:
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
         for parent in reversed(self._made):
-            parent.rmdir()
+            with suppress(OSError):  # somebody else has put something there
+                parent.rmdir()
         self._moves.clear()
         self._made.clear()
 
@@ -127,7 +129,8 @@ def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.part-{os.getpid()}")
 
 
-def _check_file(flag: str, path: Path) -> None:
+def check_file(flag: str, path: Path) -> None:
+    """Raise `InputError` unless `path` is a file or nothing yet."""
     # Renaming over a device or a pipe would replace it with a file.
     if path.exists() and not path.is_file():
         raise InputError(

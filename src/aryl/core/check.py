@@ -35,9 +35,15 @@ def check(cluster: Cluster, decision: Decision) -> None:
         for slot in rescale.remove:
             have = job.slots.get(slot.server_id)
             if have is None or have.base < slot.base or have.flexible < slot.flexible:
-                raise DecisionError(f"job {rescale.job_id} has no {slot.workers} such workers on {slot.server_id} to remove")
+                raise DecisionError(
+                    f"job {rescale.job_id} has no {slot.workers} such workers on {slot.server_id} to remove"
+                )
         _add_room(cluster, room, rescale.remove)
-        size = job.workers + sum(slot.workers for slot in rescale.add) - sum(slot.workers for slot in rescale.remove)
+        size = (
+            job.workers
+            + sum(slot.workers for slot in rescale.add)
+            - sum(slot.workers for slot in rescale.remove)
+        )
         _check_size(job, size)
         if not rescale.add and not rescale.remove:
             raise DecisionError(f"job {rescale.job_id} is resized by nothing")
@@ -49,7 +55,9 @@ def check(cluster: Cluster, decision: Decision) -> None:
         if waiting is None or waiting.state is not JobState.PENDING or start.job_id in cluster.claims:
             raise DecisionError(f"job {start.job_id} is started but isn't waiting")
         if sum(slot.base for slot in start.slots) != waiting.min_workers:
-            raise DecisionError(f"job {start.job_id} would start without its gang of {waiting.min_workers} base workers")
+            raise DecisionError(
+                f"job {start.job_id} would start without its gang of {waiting.min_workers} base workers"
+            )
         _check_size(waiting, sum(slot.workers for slot in start.slots))
         _take_room(cluster, room, waiting, start.slots, recalled, lent)
     for rescale in decision.rescales:
@@ -58,7 +66,9 @@ def check(cluster: Cluster, decision: Decision) -> None:
             free_only = {slot.server_id: slot.gpus for slot in rescale.add}
             for server_id, gpus in free_only.items():
                 if gpus > _free(cluster, server_id):
-                    raise DecisionError(f"job {rescale.job_id} would grow on {server_id} onto GPUs that are still occupied")
+                    raise DecisionError(
+                        f"job {rescale.job_id} would grow on {server_id} onto GPUs that are still occupied"
+                    )
     for server_id, left in room.items():
         if left < 0:
             raise DecisionError(f"server {server_id} would be overbooked by {-left} GPUs")
@@ -92,7 +102,12 @@ def _add_room(cluster: Cluster, room: dict[str, int], slots: Iterable[Slot]) -> 
 
 
 def _take_room(
-    cluster: Cluster, room: dict[str, int], job: Job, slots: tuple[Slot, ...], recalled: set[str], lent: set[str]
+    cluster: Cluster,
+    room: dict[str, int],
+    job: Job,
+    slots: tuple[Slot, ...],
+    recalled: set[str],
+    lent: set[str],
 ) -> None:
     accepted = {stand.shelf: stand.gpus_per_worker for stand in cluster.stands(job.spec)}
     kinds = {cluster.server_by_id[server_id].spec.gpu_type for server_id in job.slots}
@@ -102,9 +117,13 @@ def _take_room(
         if slot.workers <= 0 or slot.base < 0 or slot.flexible < 0:
             raise DecisionError(f"job {job.spec.job_id} would get no workers on {slot.server_id}")
         if accepted.get(server.shelf) != slot.gpus_per_worker:
-            raise DecisionError(f"job {job.spec.job_id} can't have workers of {slot.gpus_per_worker} GPUs on {slot.server_id}")
+            raise DecisionError(
+                f"job {job.spec.job_id} can't have workers of {slot.gpus_per_worker} GPUs on {slot.server_id}"
+            )
         if slot.server_id in recalled or not (server.placeable or slot.server_id in lent):
-            raise DecisionError(f"job {job.spec.job_id} would be placed on {slot.server_id}, which takes nothing new")
+            raise DecisionError(
+                f"job {job.spec.job_id} would be placed on {slot.server_id}, which takes nothing new"
+            )
         room[slot.server_id] = room.get(slot.server_id, _free(cluster, slot.server_id)) - slot.gpus
     if len(kinds) > 1 and not job.spec.heterogeneous:
         raise DecisionError(f"job {job.spec.job_id} isn't heterogeneous but would hold {sorted(kinds)}")

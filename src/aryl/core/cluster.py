@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from aryl.core.free_index import LANES_PER_SHELF, OFF_SHELF, Content, FreeIndex, Shelf
+from aryl.core.free_index import LANES_PER_SHELF, OFF_SHELF, Content, FreeIndex
 from aryl.core.model import Accounting, JobSpec, JobState, Pool, ServerSpec, Slot, Tenure
 from aryl.core.pending import PendingQueue, QueueKey
 from aryl.core.plan import Cause, Claim
@@ -23,7 +23,20 @@ OVERDUE_S = 1.0
 class Server:
     """A server at run time. GPUs are used by live workers, leaving with workers that were told to go, held for claims, or free."""
 
-    __slots__ = ("deadline_s", "draining", "flexible_gpus", "held", "jobs", "leaving", "place", "shelf", "spec", "tenure", "up", "used")
+    __slots__ = (
+        "deadline_s",
+        "draining",
+        "flexible_gpus",
+        "held",
+        "jobs",
+        "leaving",
+        "place",
+        "shelf",
+        "spec",
+        "tenure",
+        "up",
+        "used",
+    )
 
     def __init__(self, spec: ServerSpec, place: int) -> None:
         self.spec = spec
@@ -173,6 +186,8 @@ class Cluster:
         self.resize_s = 0.0
         self.restart_s = 0.0
         self.vacate_s = 0.0
+        self.headroom_servers = 0
+        self.reclaim_within_s = 0.0
         self.guaranteed: dict[str, int] = {}
 
         self.servers: list[Server] = []
@@ -209,7 +224,9 @@ class Cluster:
 
     def _find_stands(self, spec: JobSpec) -> Iterator[Stand]:
         accepted = dict(spec.gpu_types)
-        ranked = sorted(enumerate(self.free.shelves), key=lambda pair: (pair[1].loaned, -pair[1].speed, pair[0]))
+        ranked = sorted(
+            enumerate(self.free.shelves), key=lambda pair: (pair[1].loaned, -pair[1].speed, pair[0])
+        )
         for number, shelf in ranked:
             if shelf.loaned and not spec.fungible:
                 continue
@@ -236,7 +253,9 @@ class Cluster:
             return 0.0
         rate = spec.speedup(workers) / spec.speedup(spec.min_workers)
         if self.accounting is Accounting.SLOWER:
-            rate *= sum(count * self.speed_on(spec, kind) for kind, count in workers_by_type.items()) / workers
+            rate *= (
+                sum(count * self.speed_on(spec, kind) for kind, count in workers_by_type.items()) / workers
+            )
         if len(workers_by_type) > 1:
             rate *= spec.mixed_efficiency
         return rate
@@ -252,7 +271,13 @@ class Cluster:
     def queue_key(self, job: Job) -> QueueKey:
         """Priority, then jobs that a failure threw out, then the policy's order; never equal for two jobs."""
         spec = job.spec
-        return (-spec.priority, 0.0 if job.at_front else 1.0, *self.order(job, self.now), spec.submit_s, spec.sequence)
+        return (
+            -spec.priority,
+            0.0 if job.at_front else 1.0,
+            *self.order(job, self.now),
+            spec.submit_s,
+            spec.sequence,
+        )
 
     @property
     def on_loan(self) -> int:

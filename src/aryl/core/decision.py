@@ -63,7 +63,9 @@ class Decision:
     @property
     def empty(self) -> bool:
         """Nothing is to change."""
-        return not (self.starts or self.rescales or self.preemptions or self.lend or self.recall or self.release)
+        return not (
+            self.starts or self.rescales or self.preemptions or self.lend or self.recall or self.release
+        )
 
 
 NOTHING = Decision()

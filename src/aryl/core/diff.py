@@ -73,4 +73,3 @@ def _fits_now(cluster: Cluster, start: Start, free_now: dict[str, int]) -> bool:
             free = free_now[slot.server_id] = server.free
         fits = fits and free >= slot.gpus
     return fits
-

@@ -16,8 +16,9 @@ from aryl.core.plan import Plan
 class ClusterDeclared:
     """The first event: the servers, in the order that breaks ties, and the rules they are accounted by.
 
-    `resize_s` and `restart_s` are what a resize or a restart is expected to cost a job; `guaranteed` gives the GPUs that
-    each project may claim back.
+    `resize_s`, `restart_s` and `vacate_s` are what a resize or a restart is expected to cost a job and how long leaving workers
+    take; `headroom_servers` are never lent; a reclaimed server has to be empty `reclaim_within_s` after it was asked for;
+    `guaranteed` gives the GPUs that each project may claim back.
     """
 
     at: float
@@ -26,6 +27,8 @@ class ClusterDeclared:
     resize_s: float = 0.0
     restart_s: float = 0.0
     vacate_s: float = 0.0
+    headroom_servers: int = 0
+    reclaim_within_s: float = 0.0
     guaranteed: tuple[tuple[str, int], ...] = ()
 
 

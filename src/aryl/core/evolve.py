@@ -22,7 +22,9 @@ from aryl.errors import IllegalTransitionError
 def evolve(cluster: Cluster, event: ev.Event) -> None:
     """Change the cluster by one fact. Raises IllegalTransitionError, changing nothing, for a fact that can't be."""
     if event.at < cluster.now:
-        raise IllegalTransitionError(f"{type(event).__name__} at {event.at} s is before the cluster's time {cluster.now} s")
+        raise IllegalTransitionError(
+            f"{type(event).__name__} at {event.at} s is before the cluster's time {cluster.now} s"
+        )
     match event:
         case ev.Finished():
             _finished(cluster, event)
@@ -85,6 +87,7 @@ def _declared(cluster: Cluster, event: ev.ClusterDeclared) -> None:
         raise IllegalTransitionError("a cluster is declared once, before anything else")
     cluster.accounting = event.accounting
     cluster.resize_s, cluster.restart_s, cluster.vacate_s = event.resize_s, event.restart_s, event.vacate_s
+    cluster.headroom_servers, cluster.reclaim_within_s = event.headroom_servers, event.reclaim_within_s
     cluster.guaranteed = dict(event.guaranteed)
     shelf_numbers: dict[Shelf, int] = {}
     for place, spec in enumerate(event.servers):
@@ -156,7 +159,9 @@ def _limits_changed(cluster: Cluster, event: ev.LimitsChanged) -> None:
     if job is None:
         return
     if not 1 <= event.min_workers <= event.max_workers:
-        raise IllegalTransitionError(f"job {event.job_id}: workers {event.min_workers}..{event.max_workers} is no range")
+        raise IllegalTransitionError(
+            f"job {event.job_id}: workers {event.min_workers}..{event.max_workers} is no range"
+        )
     job.min_workers, job.max_workers = event.min_workers, event.max_workers
     if job.state is JobState.PENDING:
         drop_claim(cluster, event.job_id)
@@ -213,4 +218,3 @@ def _current(cluster: Cluster, job_id: str, attempt: int) -> Job | None:
     """The job, if the report is about its present attempt; None for a late report."""
     job = cluster.jobs.get(job_id)
     return job if job is not None and job.attempt == attempt else None
-

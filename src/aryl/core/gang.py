@@ -22,7 +22,11 @@ def add_slot(cluster: Cluster, job: Job, slot: Slot, now_s: float) -> None:
     server = cluster.server_by_id[slot.server_id]
     job.settle_attained(now_s)
     old = job.slots.get(slot.server_id)
-    merged = slot if old is None else slot._replace(base=old.base + slot.base, flexible=old.flexible + slot.flexible)
+    merged = (
+        slot
+        if old is None
+        else slot._replace(base=old.base + slot.base, flexible=old.flexible + slot.flexible)
+    )
     _write(cluster, job, server, old, merged)
 
 

@@ -35,7 +35,9 @@ def _servers(cluster: Cluster) -> Iterator[str]:
         name, gpus = server.spec.server_id, server.spec.gpus
         used = sum(slot.gpus for slot in server.jobs.values())
         leaving = sum(job.leaving.get(name, 0) for job in cluster.jobs.values())
-        held = sum(slot.gpus for claim in cluster.claims.values() for slot in claim.slots if slot.server_id == name)
+        held = sum(
+            slot.gpus for claim in cluster.claims.values() for slot in claim.slots if slot.server_id == name
+        )
         if (used, leaving, held) != (server.used, server.leaving, server.held):
             yield f"{name} counts {server.used}/{server.leaving}/{server.held} used/leaving/held, true are {used}/{leaving}/{held}"
         if used + max(leaving, held) > gpus:
@@ -106,9 +108,17 @@ def _indexes(cluster: Cluster) -> Iterator[str]:
         masks[0] |= bit if server.flexible_gpus else 0
         masks[1] |= bit if server.tenure is Tenure.ON_LOAN else 0
         masks[2] |= bit if server.tenure is Tenure.RECLAIMING else 0
-    if flexible != cluster.shelf_flexible or masks != [cluster.flexible_mask, cluster.on_loan_mask, cluster.reclaiming_mask]:
+    if flexible != cluster.shelf_flexible or masks != [
+        cluster.flexible_mask,
+        cluster.on_loan_mask,
+        cluster.reclaiming_mask,
+    ]:
         yield "the counts of flexible, lent or reclaimed servers are stale"
-    live = {job_id for job_id, job in cluster.jobs.items() if job.state in LIVE_STATES or (job.slots and not job.stopping)}
+    live = {
+        job_id
+        for job_id, job in cluster.jobs.items()
+        if job.state in LIVE_STATES or (job.slots and not job.stopping)
+    }
     if live != set(cluster.live):
         yield f"the set of live jobs is stale: {sorted(live ^ set(cluster.live))}"
     if {job_id for job_id in live if cluster.jobs[job_id].elastic} != set(cluster.elastic):

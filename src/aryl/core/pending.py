@@ -95,7 +95,10 @@ class Walk:
     __slots__ = ("_heap", "demand", "job_id")
 
     def __init__(self, queue: PendingQueue) -> None:
-        self._heap = [(entries[0], rank, 0, demand, entries) for rank, (demand, entries) in enumerate(queue.classes.items())]
+        self._heap = [
+            (entries[0], rank, 0, demand, entries)
+            for rank, (demand, entries) in enumerate(queue.classes.items())
+        ]
         heapify(self._heap)
         self.job_id = ""
         self.demand: DemandClass | None = None

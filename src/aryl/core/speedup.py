@@ -53,7 +53,9 @@ class Points:
                 raise ValueError(f"speed-up points must ascend: ({workers}, {speed}) follows {previous}")
             step = (speed - previous[1]) / (workers - previous[0])
             if step > slope * (1 + 1e-9):
-                raise ValueError(f"a speed-up curve must be concave: it bends upwards before {workers} workers")
+                raise ValueError(
+                    f"a speed-up curve must be concave: it bends upwards before {workers} workers"
+                )
             slope, previous = step, (workers, speed)
 
     def __call__(self, workers: int) -> float:

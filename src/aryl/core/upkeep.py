@@ -51,13 +51,17 @@ def _untrouble(job: Job) -> Step:
     wanted = largest_allowed(job.spec.sizes, min(job.workers, job.max_workers))
     if trouble is Cause.CANCELLED or wanted < job.min_workers:
         return Stop(job_id, job.attempt, trouble, save=trouble is Cause.LIMITS, beneficiary=job_id)
-    return Resize(job_id, job.attempt, job.revision + 1, (), tuple(shrink(job, job.workers - wanted)), trouble)
+    return Resize(
+        job_id, job.attempt, job.revision + 1, (), tuple(shrink(job, job.workers - wanted)), trouble
+    )
 
 
 def shrink(job: Job, workers: int) -> list[Slot]:
     """Which flexible workers to give up: on the servers with fewest of them first, so that whole servers become empty."""
     removed: list[Slot] = []
-    for slot in sorted((slot for slot in job.slots.values() if slot.flexible), key=lambda slot: slot.flexible):
+    for slot in sorted(
+        (slot for slot in job.slots.values() if slot.flexible), key=lambda slot: slot.flexible
+    ):
         if workers <= 0:
             break
         count = min(workers, slot.flexible)

@@ -24,6 +24,7 @@ class Draft:
         self.lend: list[str] = []
         self.recall: list[Recall] = []
         self.release: list[int] = []
+        self.claiming: set[str] = set()  # starts whose place is still occupied
         self.wake_at_s = float("inf")
         self._index: FreeIndex | None = None
         self._grown: dict[str, list[Slot]] = {}
@@ -57,7 +58,9 @@ class Draft:
         merged = {slot.server_id: slot for slot in start.slots}
         for slot in slots:
             old = merged.get(slot.server_id)
-            merged[slot.server_id] = slot if old is None else old._replace(flexible=old.flexible + slot.flexible)
+            merged[slot.server_id] = (
+                slot if old is None else old._replace(flexible=old.flexible + slot.flexible)
+            )
         self.starts[job_id] = Start(job_id, tuple(merged.values()), start.cause)
 
     def shed(self, job: Job, server_id: str, workers: int, cause: Cause) -> None:
@@ -82,6 +85,10 @@ class Draft:
     def shed_of(self, job_id: str) -> int:
         """Flexible workers that this draft lets leave, on all servers."""
         return sum(self._shed.get(job_id, {}).values())
+
+    def grown(self, job_id: str) -> tuple[Slot, ...]:
+        """Workers that this draft adds to a running job."""
+        return tuple(self._grown.get(job_id, ()))
 
     def undecided(self, job: Job) -> bool:
         """Whether the draft has left a live job alone so far."""

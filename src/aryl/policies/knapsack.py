@@ -1,10 +1,10 @@
 """Decides which elastic job gets how many flexible workers: an exact multiple-choice knapsack.
 
-A group is a job, an item is a number of further workers. An item weighs GPUs and is worth the JCT reduction in
-seconds. At most one item a group is taken; a group without one counts as weight 0 and value 0. This is phase 2 of
-elastic scaling in *Aryl: An Elastic Cluster Scheduler for Deep Learning* (arXiv 2202.07896), which states the problem
-and that dynamic programming solves it exactly. Values may have any shape, so a list of allowed sizes or a speed-up
-curve with kinks is no special case.
+A group is a job, an item is a number of further workers. An item weighs GPUs and is worth the JCT reduction
+in seconds. At most one item a group is taken; a group without one counts as weight 0 and value 0. This is
+phase 2 of elastic scaling in *Aryl: An Elastic Cluster Scheduler for Deep Learning* (arXiv 2202.07896),
+which states the problem and that dynamic programming solves it exactly. Values may have any shape, so a
+list of allowed sizes or a speed-up curve with kinks is no special case.
 
 The scheduler calls this at every event, hence three stages, each exact:
 
@@ -12,9 +12,10 @@ The scheduler calls this at every event, hence three stages, each exact:
 2. otherwise a Lagrangian bound fixes most groups (`knapsack_core`);
 3. the dynamic programme runs over what is left undecided.
 
-**Ties.** Among the choices of the greatest value the lightest wins; among those the last group takes the least, then
-the one before it, and so on: earlier groups are served first. Between items of one group that are alike in weight and
-value the first wins. Values whose sums differ only by rounding count as whatever the rounding makes of them.
+**Ties.** Among the choices of the greatest value the lightest wins; among those the last group takes the
+least, then the one before it, and so on: earlier groups are served first. Between items of one group that
+are alike in weight and value the first wins. Values whose sums differ only by rounding count as whatever
+the rounding makes of them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from aryl.policies.knapsack_core import FloatArray, IntArray, Items, choice_type
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One job's options: `weights[i]` in GPUs (whole, above 0) and `values[i]` in seconds (any finite number)."""
+    """One job's options: `weights[i]` in GPUs (whole, above 0), `values[i]` in seconds (any finite one)."""
 
     weights: Sequence[int] | NDArray[Any]
     values: Sequence[float] | NDArray[Any]
@@ -49,7 +50,8 @@ class Solution:
 def solve(groups: Sequence[Group], capacity: int) -> Solution:
     """The most valuable choice of at most one item a group within `capacity` GPUs.
 
-    Raises ValueError for a weight that isn't above 0, a value that isn't finite, or columns of unequal length.
+    Raises ValueError for a weight that isn't above 0, a value that isn't finite, or columns of unequal
+    length.
     """
     return solve_flat(*_flatten(groups), capacity)
 
@@ -57,8 +59,8 @@ def solve(groups: Sequence[Group], capacity: int) -> Solution:
 def solve_flat(weights: IntArray, values: FloatArray, starts: IntArray, capacity: int) -> Solution:
     """`solve` over flat arrays: group g owns the items `starts[g]` up to `starts[g + 1]`.
 
-    `weights` is int64[n], `values` float64[n], `starts` int64[groups + 1], rising from 0 to n. Item indices in the
-    answer count from the group's own start. The arrays are read, never written.
+    `weights` is int64[n], `values` float64[n], `starts` int64[groups + 1], rising from 0 to n. Item indices
+    in the answer count from the group's own start. The arrays are read, never written.
     """
     prepared = _prepare(weights, values, starts, capacity)
     if prepared is None:
@@ -72,8 +74,8 @@ def solve_flat(weights: IntArray, values: FloatArray, starts: IntArray, capacity
 def solve_by_dynamic_programme(groups: Sequence[Group], capacity: int) -> Solution:
     """The same answer by the textbook programme over every group, item and unit of capacity.
 
-    `best[c]` is the greatest value within c: best[c] = max(best[c], best_before[c - weight] + value). The yardstick
-    for `solve`, whose time doesn't depend on the data: groups * items * capacity.
+    `best[c]` is the greatest value within c: best[c] = max(best[c], best_before[c - weight] + value). The
+    yardstick for `solve`, whose time doesn't depend on the data: groups * items * capacity.
     """
     weights, values, starts = _flatten(groups)
     prepared = _prepare(weights, values, starts, capacity)
@@ -131,7 +133,8 @@ def _prepare(
         return None
     group_of = np.repeat(np.arange(len(starts) - 1), np.diff(starts))[kept]
     kept_weights, kept_values = weights[kept], values[kept]
-    # A weight of 1 settles the gcd; anything else is worth the division, which shrinks the programme by as much.
+    # A weight of 1 settles the gcd; anything else is worth the division, which shrinks the programme by as
+    # much.
     divisor = 1 if kept_weights.min() == 1 else int(np.gcd.reduce(kept_weights))
     if divisor > 1:
         kept_weights = kept_weights // divisor

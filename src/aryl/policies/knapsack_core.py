@@ -1,22 +1,24 @@
 """Shrinks a multiple-choice knapsack to its undecided core, then solves the core by dynamic programming.
 
-Theory. Put a price p on each unit of weight. An item then earns value - p * weight, a group earns the most that one of
-its items does (or 0), and for *any* p >= 0
+Theory. Put a price p on each unit of weight. An item then earns value - p * weight, a group earns the most
+that one of its items does (or 0), and for *any* p >= 0
 
     bound(p) = p * capacity + sum over groups of what the group earns
 
-is at least the value of every choice that fits. The *loss* of an item is what it earns less than its group's best. A
-choice is worth exactly bound(p), less the losses of its items, less p times the weight it leaves unused. So, given a
-choice of value v that fits, an item whose loss exceeds bound(p) - v is in no better choice and in no equal one, and a
-partial choice whose losses add up to more than that can be dropped. The price that makes the bound lowest is found
-by intersecting tangents of the convex, piecewise linear bound; exactness doesn't hinge on finding the best one.
+is at least the value of every choice that fits. The *loss* of an item is what it earns less than its
+group's best. A choice is worth exactly bound(p), less the losses of its items, less p times the weight it
+leaves unused. So, given a choice of value v that fits, an item whose loss exceeds bound(p) - v is in no
+better choice and in no equal one, and a partial choice whose losses add up to more than that can be
+dropped. The price that makes the bound lowest is found by intersecting tangents of the convex, piecewise
+linear bound; exactness doesn't hinge on finding the best one.
 
-The classic form of this reduction works on the upper hulls of the groups: Dyer, Riha and Walker, "A hybrid dynamic
-programming/branch-and-bound algorithm for the multiple-choice knapsack problem", 1995; Pisinger, "A minimal algorithm
-for the multiple-choice knapsack problem", 1995. The price form needs no hulls and is a handful of array operations.
+The classic form of this reduction works on the upper hulls of the groups: Dyer, Riha and Walker, "A hybrid
+dynamic programming/branch-and-bound algorithm for the multiple-choice knapsack problem", 1995; Pisinger, "A
+minimal algorithm for the multiple-choice knapsack problem", 1995. The price form needs no hulls and is a
+handful of array operations.
 
-Every comparison with the bound leaves room for rounding (`_SLACK` of the bound, some thousand times what the sums
-can be off), so that rounding never drops a best choice, nor one that ties with it.
+Every comparison with the bound leaves room for rounding (`_SLACK` of the bound, some thousand times what
+the sums can be off), so that rounding never drops a best choice, nor one that ties with it.
 """
 
 from __future__ import annotations
@@ -32,19 +34,20 @@ FloatArray = NDArray[np.float64]
 
 _SLACK = 1e-11
 _MOST_PRICES = 60
-_LONGEST_PAUSE = 15
-_SMALL = 1000
+# The shares of the gap tried as the most that the best choice can lose. Measured: most often 1/8 does.
 _SHARES = (1 / 8, 1.0)
+# On arrays longer than this, the search for hopeless states pauses for so many groups where it finds few.
+_LONG, _LONGEST_PAUSE = 1000, 15
 _HEAVY = np.iinfo(np.int64).max
 
 
 class Items:
-    """Items that could be taken, group by group; groups without any have been left out and the rest renumbered."""
+    """Items that can be taken, group by group; groups without any are left out, the rest renumbered."""
 
     __slots__ = ("ends", "group_of", "groups", "origin", "owner", "starts", "values", "weights")
 
     def __init__(self, weights: IntArray, values: FloatArray, owner: IntArray, origin: IntArray) -> None:
-        """`owner` is each item's group, rising, as the caller numbers it; `origin` its place in his arrays."""
+        """`owner` is each item's group, rising, as the caller numbers it; `origin` its place in the arrays."""
         self.weights, self.values, self.owner, self.origin = weights, values, owner, origin
         opens = np.ones(len(owner), dtype=bool)
         np.not_equal(owner[1:], owner[:-1], out=opens[1:])
@@ -56,10 +59,11 @@ class Items:
     def lightest_first(self, group: int) -> list[int]:
         """The items of a group by weight; alike in weight, in their own order."""
         start, end = int(self.starts[group]), int(self.ends[group])
-        return (np.argsort(self.weights[start:end], kind="stable") + start).tolist()
+        order: list[int] = (np.argsort(self.weights[start:end], kind="stable") + start).tolist()
+        return order
 
     def lightest_best(self, scores: FloatArray) -> tuple[IntArray, int]:
-        """Each group's item of the highest score (lightest, then first, among equals), and their total weight."""
+        """Each group's item of the highest score (among equals the lightest, then first); their weight."""
         highest = np.maximum.reduceat(scores, self.starts)
         best = scores == highest[self.group_of]
         light = np.minimum.reduceat(np.where(best, self.weights, _HEAVY), self.starts)
@@ -97,8 +101,8 @@ def solve_by_core(items: Items, capacity: int) -> IntArray:
     Meant for items whose groups' best do not all fit. Every item has a value above 0 and fits by itself.
     """
     relaxed = relax(items, capacity)
-    # Most often the best choice loses far less than the one reached. Whatever loses no more than a smaller limit was
-    # seen under that limit, so an answer from there is final, and a failure was cheap.
+    # Most often the best choice loses far less than the one reached. Whatever loses no more than a smaller
+    # limit was seen under that limit, so an answer from there is final, and a failure was cheap.
     for share in _SHARES:
         limit = share * relaxed.gap
         picks = _solve_survivors(items, capacity, relaxed, limit + relaxed.slack)
@@ -149,8 +153,8 @@ def _lightest(items: Items, scores: FloatArray, earned: FloatArray) -> IntArray:
 def _round(items: Items, capacity: int, price: float, earned: FloatArray, losses: FloatArray) -> float:
     """The value of a choice that fits, near the bound at `price`.
 
-    Groups that are (but for rounding) indifferent between a lighter and a heavier item get the heavier one in turn as
-    long as it fits; then come the exchanges in one group that gain the most in what is left.
+    Groups that are (but for rounding) indifferent between a lighter and a heavier item get the heavier one
+    in turn as long as it fits; then come the exchanges in one group that gain the most in what is left.
     """
     near = losses <= _SLACK * float(items.values.max())
     starts = items.starts
@@ -172,7 +176,7 @@ def _round(items: Items, capacity: int, price: float, earned: FloatArray, losses
 
 
 def _fill(items: Items, capacity: int, taken_weight: IntArray, taken_value: FloatArray) -> float:
-    """The value of a choice that fits after the exchanges, one group at a time, that gain the most in what is left."""
+    """The value of a choice that fits, after the one-group exchanges that gain the most in what is left."""
     left = capacity - int(taken_weight.sum())
     more = items.weights - taken_weight[items.group_of]
     gains = items.values - taken_value[items.group_of]
@@ -192,25 +196,74 @@ def _fill(items: Items, capacity: int, taken_weight: IntArray, taken_value: Floa
 
 
 def _solve_survivors(items: Items, capacity: int, relaxed: Relaxation, limit: float) -> IntArray | None:
-    """The best choice of those that lose at most `limit`; None if there is none, or another one if it loses more."""
+    """The best choice of those that lose at most `limit`; None if there is none, or one that loses more.
+
+    Groups with a single survivor are settled; the programme runs over the others.
+    """
     kept = (relaxed.losses <= limit).nonzero()[0]
     may_be_empty = relaxed.earned <= limit
-    options = np.bincount(items.group_of[kept], minlength=items.groups) + may_be_empty
-    picks = np.full(items.groups, -1, dtype=np.int64)
-    settled = options == 1
+    settled = np.bincount(items.group_of[kept], minlength=items.groups) + may_be_empty == 1
     lone = kept[settled[items.group_of[kept]]]
+    picks = np.full(items.groups, -1, dtype=np.int64)
     picks[items.group_of[lone]] = lone
     room = capacity - int(items.weights[lone].sum())
     if room < 0:
         return None
-    open_groups = (~settled).nonzero()[0]
-    if not len(open_groups):
+    if settled.all():
         return picks
-    chosen = _programme(items, relaxed, limit, kept, may_be_empty, open_groups, room)
+    core = _Core.of(items, relaxed, kept, may_be_empty, ~settled)
+    chosen = _programme(core, relaxed.price, limit, room)
     if chosen is None:
         return None
-    picks[open_groups] = chosen
+    picks[~settled] = chosen
     return picks
+
+
+@dataclass(frozen=True, slots=True)
+class _Core:
+    """The open groups, in order. Group g has options `starts[g]` up to `starts[g + 1]`, lightest first."""
+
+    items: IntArray
+    """The item behind an option, -1 for taking none."""
+    weights: list[int]
+    values: list[float]
+    starts: list[int]
+    earned: list[float]
+    """What each group earns at the price."""
+    least: list[int]
+    """The weight that groups g, g + 1, ... take at least."""
+    most: list[int]
+
+    @classmethod
+    def of(
+        cls,
+        items: Items,
+        relaxed: Relaxation,
+        kept: IntArray,
+        may_be_empty: NDArray[np.bool_],
+        is_open: NDArray[np.bool_],
+    ) -> _Core:
+        """The core of the items kept; in a group that `may_be_empty`, taking none is an option too."""
+        kept = kept[is_open[items.group_of[kept]]]
+        empty = (may_be_empty & is_open).nonzero()[0]
+        option_items = np.append(np.full(len(empty), -1, dtype=np.int64), kept)
+        owner = np.append(empty, items.group_of[kept])
+        weights = np.append(np.zeros(len(empty), dtype=np.int64), items.weights[kept])
+        values = np.append(np.zeros(len(empty)), items.values[kept])
+        # Stable: options alike in group and weight keep the items' order.
+        order = np.lexsort((weights, owner))
+        option_items, weights, values = option_items[order], weights[order], values[order]
+        groups = is_open.nonzero()[0]
+        starts = np.append(np.searchsorted(owner[order], groups), len(order))
+        return cls(
+            option_items,
+            weights.tolist(),
+            values.tolist(),
+            starts.tolist(),
+            relaxed.earned[groups].tolist(),
+            [*np.cumsum(weights[starts[:-1]][::-1])[::-1].tolist(), 0],
+            [*np.cumsum(weights[starts[1:] - 1][::-1])[::-1].tolist(), 0],
+        )
 
 
 def choice_type(options: int) -> type[np.signedinteger[Any]]:
@@ -219,10 +272,10 @@ def choice_type(options: int) -> type[np.signedinteger[Any]]:
 
 
 def extend(before: FloatArray, value: float, option: int, reached: FloatArray, choice: NDArray[Any]) -> None:
-    """One item of the recurrence: where `before + value` is strictly more than `reached`, it and `option` replace it.
+    """One item of the recurrence: where `before + value` is strictly more than `reached`, it replaces that.
 
-    Options must come in rising order: then the largest number is the latest improvement, and a product and a maximum
-    do what a masked copy would do several times slower.
+    `choice` gets `option` in the same places. Options must come in rising order: then the largest number is
+    the latest improvement, and a product and a maximum do what a masked copy does several times slower.
     """
     candidate = before + value
     improved = (candidate > reached).view(np.int8)
@@ -230,45 +283,22 @@ def extend(before: FloatArray, value: float, option: int, reached: FloatArray, c
     np.maximum(choice, np.multiply(improved, choice.dtype.type(option), dtype=choice.dtype), out=choice)
 
 
-def _programme(
-    items: Items,
-    relaxed: Relaxation,
-    limit: float,
-    kept: IntArray,
-    may_be_empty: NDArray[np.bool_],
-    open_groups: IntArray,
-    room: int,
-) -> IntArray | None:
-    """The best pick of each open group within `room`, by weight exactly used, over the states that can still win."""
-    price = relaxed.price
-    place = np.full(items.groups, -1, dtype=np.int64)
-    place[open_groups] = np.arange(len(open_groups))
-    owner = place[items.group_of[kept]]
-    option_items = kept[owner >= 0]
-    empty = place[may_be_empty & (place >= 0)]
-    # Option -1 is the empty one; the stable sort puts the lightest first, the caller's order among equals.
-    option_items = np.append(np.full(len(empty), -1, dtype=np.int64), option_items)
-    option_group = np.append(empty, owner[owner >= 0])
-    option_weight = np.where(option_items < 0, 0, items.weights[option_items])
-    option_value = np.where(option_items < 0, 0.0, items.values[option_items])
-    order = np.lexsort((option_weight, option_group))
-    option_items, weights, values = option_items[order], option_weight[order].tolist(), option_value[order].tolist()
-    starts = np.searchsorted(option_group[order], np.arange(len(open_groups) + 1)).tolist()
-    earned = relaxed.earned[open_groups].tolist()
-    # What the groups still to come take at least and at most bounds the weights worth keeping before them.
-    least = np.append(np.cumsum(option_weight[order][starts[:-1]][::-1])[::-1], 0).tolist()
-    most = np.append(np.cumsum(option_weight[order][np.array(starts[1:]) - 1][::-1])[::-1], 0).tolist()
-    spare = min(room, int(limit / price) + 1) if price > 0 else room
-    priced = price * np.arange(room + 1)
+def _programme(core: _Core, price: float, limit: float, room: int) -> IntArray | None:
+    """The best item of each open group within `room` over states that lose at most `limit`, None without any.
 
-    low, best = 0, np.zeros(1)
-    earned_so_far = 0.0
+    A state is a weight used exactly by the groups so far; `best[i]` is the greatest value at weight low + i.
+    A weight that the groups to come can't bring to within `spare` of the room loses too much at the end.
+    """
+    starts, weights = core.starts, core.weights
+    spare = room if limit >= price * room else int(limit / price) + 1
+    priced = price * np.arange(min(room, core.most[0]) + 1)
+    low, best, earned = 0, np.zeros(1), 0.0
     look_again = pause = 0
     steps: list[tuple[int, NDArray[Any]]] = []
-    for group in range(len(open_groups)):
-        first, end = starts[group], starts[group + 1]
-        floor = max(low + weights[first], room - spare - most[group + 1], 0)
-        ceiling = min(low + len(best) - 1 + weights[end - 1], room - least[group + 1])
+    for group, first in enumerate(starts[:-1]):
+        end = starts[group + 1]
+        floor = max(low + weights[first], room - spare - core.most[group + 1])
+        ceiling = min(low + len(best) - 1 + weights[end - 1], room - core.least[group + 1])
         size = ceiling - floor + 1
         if size <= 0:
             return None
@@ -279,26 +309,25 @@ def _programme(
             begin, stop = max(0, -shift), min(len(best), size - shift)
             if begin < stop:
                 target = slice(begin + shift, stop + shift)
-                extend(best[begin:stop], values[option], option - first, reached[target], choice[target])
-        earned_so_far += earned[group]
+                extend(best[begin:stop], core.values[option], option - first, reached[target], choice[target])
         steps.append((floor, choice))
+        earned += core.earned[group]
         low, best = floor, reached
-        if group < look_again and group + 1 < len(open_groups):
+        if group < look_again and group + 2 < len(starts):
             continue
-        alive = priced[floor : ceiling + 1] + earned_so_far - reached <= limit
+        alive = priced[floor : ceiling + 1] + earned - reached <= limit
         span = alive.nonzero()[0]
         if not len(span):
             return None
         begin, stop = int(span[0]), int(span[-1]) + 1
         low, best = floor + begin, np.where(alive, reached, -np.inf)[begin:stop]
-        # Where looking for hopeless states finds few, it costs more than it saves: look less often.
-        pause = 0 if size < _SMALL or 2 * len(span) < size else min(2 * pause + 1, _LONGEST_PAUSE)
+        pause = 0 if size < _LONG or 2 * len(span) < size else min(2 * pause + 1, _LONGEST_PAUSE)
         look_again = group + 1 + pause
-    picks = np.empty(len(open_groups), dtype=np.int64)
+    picks = np.empty(len(steps), dtype=np.int64)
     at = low + int(best.argmax())
-    for group in range(len(open_groups) - 1, -1, -1):
+    for group in range(len(steps) - 1, -1, -1):
         floor, choice = steps[group]
         option = starts[group] + int(choice[at - floor])
-        picks[group] = option_items[option]
+        picks[group] = core.items[option]
         at -= weights[option]
     return picks

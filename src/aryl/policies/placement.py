@@ -43,7 +43,12 @@ def lanes(index: FreeIndex, shelf: int, content: Content) -> tuple[int, ...]:
 
 
 def place_base(
-    index: FreeIndex, cluster: Cluster, spec: JobSpec, workers: int, scatter: Scatter, stands: Sequence[Stand] | None = None
+    index: FreeIndex,
+    cluster: Cluster,
+    spec: JobSpec,
+    workers: int,
+    scatter: Scatter,
+    stands: Sequence[Stand] | None = None,
 ) -> tuple[Slot, ...] | None:
     """A place for a gang, taken on `index`: training shelves first, loaned ones next, mixed types last.
 
@@ -69,7 +74,9 @@ def place_base(
     return None
 
 
-def place_on_shelf(index: FreeIndex, stand: Stand, workers: int, content: Content, scatter: Scatter) -> Places | None:
+def place_on_shelf(
+    index: FreeIndex, stand: Stand, workers: int, content: Content, scatter: Scatter
+) -> Places | None:
     """A place on one shelf for all these workers, taken on `index`; None, and nothing taken, if they don't fit."""
     shelf, per_worker, _ = stand
     if index.shelf_free(shelf) < workers * per_worker:
@@ -120,7 +127,9 @@ def as_slots(cluster: Cluster, found: dict[Stand, Places], *, base: bool) -> tup
     )
 
 
-def fits_when_empty(cluster: Cluster, spec: JobSpec, *, lends: bool, scatter: Scatter = Scatter.ALLOWED) -> bool:
+def fits_when_empty(
+    cluster: Cluster, spec: JobSpec, *, lends: bool, scatter: Scatter = Scatter.ALLOWED
+) -> bool:
     """Whether the gang would fit if nothing else were there (and, with `lends`, every inference server were on loan)."""
     empty = FreeIndex(cluster.free.shelves, len(cluster.servers))
     for server in cluster.servers:
@@ -140,7 +149,9 @@ def _best_fit(index: FreeIndex, order: Sequence[int], gpus: int) -> int | None:
     return None
 
 
-def _whole_servers(index: FreeIndex, order: Sequence[int], stand: Stand, workers: int, whole: int) -> Places | None:
+def _whole_servers(
+    index: FreeIndex, order: Sequence[int], stand: Stand, workers: int, whole: int
+) -> Places | None:
     size = index.shelves[stand.shelf].gpus_per_server
     servers, rest = divmod(workers, whole)
     places: Places = {}
@@ -176,7 +187,9 @@ def _scattered(index: FreeIndex, order: Sequence[int], per_worker: int, workers:
     raise AssertionError("more workers than slots")
 
 
-def _last_of_scattered(index: FreeIndex, order: Sequence[int], per_worker: int, workers: int, taken: Places) -> Places:
+def _last_of_scattered(
+    index: FreeIndex, order: Sequence[int], per_worker: int, workers: int, taken: Places
+) -> Places:
     for free in range(workers * per_worker, len(index.buckets[order[0]])):
         for lane in order:
             for place in _members(index.buckets[lane][free]):
@@ -185,7 +198,9 @@ def _last_of_scattered(index: FreeIndex, order: Sequence[int], per_worker: int, 
     raise AssertionError("the caller has seen a server with room")
 
 
-def _spread_over(index: FreeIndex, group: Sequence[Stand], workers: int, content: Content) -> dict[Stand, Places] | None:
+def _spread_over(
+    index: FreeIndex, group: Sequence[Stand], workers: int, content: Content
+) -> dict[Stand, Places] | None:
     """As many workers as fit on each shelf in turn; None, and nothing taken, unless all find a place."""
     fitting = [index.shelf_slots(stand.shelf, stand.gpus_per_worker) for stand in group]
     if sum(fitting) < workers:
@@ -206,4 +221,14 @@ def _members(mask: int) -> Iterator[int]:
         mask ^= bit
 
 
-__all__ = ["Job", "Places", "Scatter", "as_slots", "fits_when_empty", "place_base", "place_on_shelf", "place_some", "take_all"]
+__all__ = [
+    "Job",
+    "Places",
+    "Scatter",
+    "as_slots",
+    "fits_when_empty",
+    "place_base",
+    "place_on_shelf",
+    "place_some",
+    "take_all",
+]

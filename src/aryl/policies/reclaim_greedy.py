@@ -5,12 +5,13 @@ In this order, and only as far as servers are wanted:
 1. idle servers;
 2. servers that scaling in empties, those with the fewest flexible workers first;
 3. with a deadline: servers that will be empty by then, the soonest first;
-4. the server that the rule names. Its jobs are preempted everywhere, its flexible workers scaled in. Every server
-   that this leaves without base workers is free and comes next, as in 1 to 3. The costs of the neighbours change.
+4. the server that the rule names. Its jobs are preempted everywhere, its flexible workers scaled in. Every
+   server that this leaves without base workers is free and comes next, as in 1 to 3. The costs of the
+   neighbours change.
 
-Steps 1, 2 and 4 are the paper's heuristic (*Aryl*, arXiv 2202.07896); `server-fraction` is its cost as we reconstruct
-it. A choice is never taken back, so a later one can make an earlier preemption unnecessary: that is the heuristic, and
-the distance to `exact` shows what it costs.
+Steps 1, 2 and 4 are the paper's heuristic (*Aryl*, arXiv 2202.07896); `server-fraction` is its cost as we
+reconstruct it. A choice is never taken back, so a later one can make an earlier preemption unnecessary:
+that is the heuristic, and the distance to `exact` shows what it costs.
 
 Ties: fewer collateral GPUs, less lost work, then the server's place in the list.
 """
@@ -43,9 +44,9 @@ def solve(
 ) -> ReclaimAnswer:
     """The servers to return, `wanted` of them or all there are, and what that takes.
 
-    `seed` matters to the rule `random` only. With `deadline_s`, servers that are expected to be empty within so many
-    seconds are waited for rather than others emptied by preemption. Raises InputError if the rule is `exact` and
-    its solver isn't installed.
+    `seed` matters to the rule `random` only. With `deadline_s`, servers that are expected to be empty
+    within so many seconds are waited for rather than others emptied by preemption. Raises InputError if the
+    rule is `exact` and its solver isn't installed.
     """
     if rule is Rule.EXACT:
         from aryl.policies.reclaim_exact import solve_exactly
@@ -68,7 +69,7 @@ def take_free(board: Board, wanted: int, rule: Rule) -> list[ReclaimStep]:
 def take_by_rule(
     board: Board, wanted: int, rule: Rule, cost: Cost, among: Collection[int] | None = None
 ) -> list[ReclaimStep]:
-    """Step 4, repeated until enough servers are taken or none is left; with `among`, only servers out of those."""
+    """Step 4, repeated until enough servers are taken or none is left; with `among`, only out of those."""
     steps: list[ReclaimStep] = []
     if len(board.taken) >= wanted:
         return steps
@@ -94,7 +95,9 @@ class _Queue:
     def __init__(self, board: Board, cost: Cost, members: Collection[int]) -> None:
         self._board, self._cost, self.members = board, cost, set(members)
         self._ranks = {
-            place: self._rank(place) for place in sorted(self.members) if board.open[place] and board.base[place]
+            place: self._rank(place)
+            for place in sorted(self.members)
+            if board.open[place] and board.base[place]
         }
         self._heap = list(self._ranks.values())
         heapq.heapify(self._heap)

@@ -1,14 +1,17 @@
-"""States the reclaim problem: which of the servers on loan go back, so that as few jobs as possible are preempted.
+"""States the reclaim problem: which of the servers on loan go back, so that as few jobs as possible are
+preempted.
 
-A server can go back once nothing stands on it. Flexible workers are scaled in, and their jobs go on. Base workers
-can't be: their job is preempted, once, everywhere, which makes all the other servers it stood on cheaper. Values
-that depend on each other make the problem NP-hard (*Aryl*, arXiv 2202.07896, section on capacity loaning).
+A server can go back once nothing stands on it. Flexible workers are scaled in, and their jobs go on. Base
+workers can't be: their job is preempted, once, everywhere, which makes all the other servers it stood on
+cheaper. Values that depend on each other make the problem NP-hard (*Aryl*, arXiv 2202.07896, section on
+capacity loaning).
 
-This file has the instance, the answer, and the board on which an answer grows. It knows servers and jobs only by
-their place in the instance's lists. `reclaim_greedy` has the rules, `reclaim_exact` the optimum.
+This file has the instance, the answer, and the board on which an answer grows. It knows servers and jobs
+only by their place in the instance's lists. `reclaim_greedy` has the rules, `reclaim_exact` the optimum.
 
-**Waiting.** With a deadline, a job that is expected to finish within it counts as *leaving*: it is neither preempted
-nor scaled in, and costs nothing. A server that still has workers of leaving jobs is not returned but waited for.
+**Waiting.** With a deadline, a job that is expected to finish within it counts as *leaving*: it is neither
+preempted nor scaled in, and costs nothing. A server that still has workers of leaving jobs is not returned
+but waited for.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ class Rule(StrEnum):
     """How the next server is chosen where a preemption can't be avoided."""
 
     SERVER_FRACTION = "server-fraction"
-    """Lowest sum over jobs of 1 / (servers that hold base workers of the job): the paper's cost, as reconstructed."""
+    """Lowest sum over jobs of 1 / (servers with base workers of the job): the paper's cost, reconstructed."""
     GPU_FRACTION = "gpu-fraction"
     """Lowest sum over jobs of the share of the job's base GPUs that stands on the server."""
     COUNT = "count"
@@ -62,7 +65,7 @@ class FlexibleShare:
 
 @dataclass(frozen=True, slots=True)
 class ReclaimServer:
-    """A server on loan. `base` maps jobs to the GPUs that their base workers hold here; keys are places in `jobs`."""
+    """A server on loan. `base` maps jobs, by place, to the GPUs that their base workers hold here."""
 
     name: str
     base: Mapping[int, int] = field(default_factory=dict)
@@ -71,7 +74,7 @@ class ReclaimServer:
 
 @dataclass(frozen=True, slots=True)
 class ReclaimJob:
-    """A job with workers on a candidate server. All counts are over *all* servers, those not on loan among them."""
+    """A job with workers on a candidate server. All counts are over *all* servers, on loan or not."""
 
     name: str
     base_servers: int
@@ -117,7 +120,7 @@ class Weighed:
 
 @dataclass(frozen=True, slots=True)
 class ReclaimStep:
-    """One chosen server: why, at what cost, which jobs that preempts, and the next best that were passed over."""
+    """One chosen server: why, at what cost, which jobs that preempts, and the next best, passed over."""
 
     chosen: Weighed
     reason: Reason
@@ -157,7 +160,7 @@ class ReclaimAnswer:
 
 
 class Board:
-    """What still stands on the candidates while servers are taken one by one. Leaving jobs are off the board."""
+    """What still stands on the candidates as servers are taken one by one. Leaving jobs are off the board."""
 
     def __init__(self, instance: ReclaimInstance, deadline_s: float | None = None) -> None:
         """Without a deadline no job is leaving."""
@@ -188,10 +191,9 @@ class Board:
         self.open = [True] * len(servers)
         self.taken: list[int] = []
         self.preempted: dict[int, None] = {}
-        self._collateral_gpus = 0
 
     def free(self, servers: Iterable[int]) -> list[int]:
-        """Those of the servers that can be had without a preemption: idle, then by scaling in, then by waiting."""
+        """Those of the servers that need no preemption: idle, then by scaling in, then by waiting."""
         clear = [place for place in servers if self.open[place] and not self.base[place]]
         return sorted(clear, key=self._ease)
 
@@ -219,10 +221,9 @@ class Board:
         return sum(jobs[job].lost_work_gpu_s for job in self.base[place])
 
     def take(self, place: int) -> tuple[tuple[int, ...], set[int]]:
-        """Preempt the jobs on the server and scale in the rest; the jobs, and the servers whose cost that changes."""
+        """Preempt the jobs on a server, scale in the rest; those jobs, and the servers whose cost changes."""
         jobs = tuple(self.base[place])
         touched: set[int] = set()
-        self._collateral_gpus += self.collateral_gpus(place)
         for job in jobs:
             self.preempted[job] = None
             for host in self.hosts[job]:
@@ -239,7 +240,9 @@ class Board:
         touched.discard(place)
         return jobs, touched
 
-    def answer(self, wanted: int, steps: Sequence[ReclaimStep], proven_optimal: bool = False) -> ReclaimAnswer:
+    def answer(
+        self, wanted: int, steps: Sequence[ReclaimStep], proven_optimal: bool = False
+    ) -> ReclaimAnswer:
         """The answer that the servers taken so far amount to."""
         servers, jobs = self.instance.servers, self.instance.jobs
         return ReclaimAnswer(
@@ -251,9 +254,18 @@ class Board:
                 for place in self.taken
                 for job in self.flexible[place]
             ),
-            collateral_gpus=self._collateral_gpus,
+            collateral_gpus=sum(jobs[job].gpus for job in self.preempted) - self._returned_gpus(),
             lost_work_gpu_s=math.fsum(jobs[job].lost_work_gpu_s for job in self.preempted),
             shortfall=max(wanted - len(self.taken), 0),
             steps=tuple(steps),
             proven_optimal=proven_optimal,
+        )
+
+    def _returned_gpus(self) -> int:
+        """GPUs that the preempted jobs held on the servers taken."""
+        return sum(
+            server.base.get(job, 0) + (server.flexible[job].gpus if job in server.flexible else 0)
+            for server in map(self.instance.servers.__getitem__, self.taken)
+            for job in {*server.base, *server.flexible}
+            if job in self.preempted
         )

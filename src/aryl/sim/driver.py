@@ -98,17 +98,22 @@ class SimDriver:
                     self._push(_REPORT, Launched(now + wait_s, step.job_id, step.attempt))
                     self._expect_finish(cluster.jobs[step.job_id], now + wait_s, cluster)
                 case Resize():
-                    back_s = now + self._overheads.resize_s
+                    # A resize doesn't shorten a restart that is still under way.
+                    job = cluster.jobs[step.job_id]
+                    up_s = job.launched_s + (self._overheads.restart_s if step.attempt > 1 else 0.0)
+                    back_s = max(now + self._overheads.resize_s, up_s)
                     if step.remove:
                         gone_s = now + self._overheads.vacate_s
                         self._push(_REPORT, Vacated(gone_s, step.job_id, step.attempt, step.remove))
                     self._push(_REPORT, Resized(back_s, step.job_id, step.attempt, step.revision))
-                    self._expect_finish(cluster.jobs[step.job_id], back_s, cluster)
+                    self._expect_finish(job, back_s, cluster)
                 case Stop():
                     self._forget_finish(step.job_id)
                     progress = cluster.jobs[step.job_id].progress
                     kept_s = progress.done_s if step.save else progress.saved_s
-                    self._push(_REPORT, Stopped(now + self._overheads.vacate_s, step.job_id, step.attempt, kept_s))
+                    self._push(
+                        _REPORT, Stopped(now + self._overheads.vacate_s, step.job_id, step.attempt, kept_s)
+                    )
                 case Reserve() | Release() | Loan() | Reclaim() | Return():
                     pass
                 case _:

@@ -26,7 +26,6 @@ from aryl.errors import nearest_word
 from aryl.sim.experiment_fields import (
     Checkpoint,
     Count,
-    Integer,
     PositiveCount,
     PositiveNumber,
     PositiveSeconds,
@@ -174,7 +173,7 @@ class JobsConfig(Strict):
         ]
         | None
     ) = None
-    seed: Integer = 1
+    seed: Count = 1
     limit: PositiveCount | None = None
     estimates: EstimatesConfig | None = None
 
@@ -210,7 +209,7 @@ class SimulationConfig(Strict):
     restart_s: Seconds = 63.0
     resize_s: Seconds = 10.0
     vacate_s: Seconds = 0.0
-    seed: Integer = 1
+    seed: Count = 1
     until: PositiveSeconds | None = None
     checkpoint: Checkpoint = None
     mixed_efficiency: Share | None = None

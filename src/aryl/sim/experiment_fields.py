@@ -130,9 +130,11 @@ def _text(value: object) -> str:
     raise fault("wrong value", expected="a text" + hint)
 
 
-def _checkpoint(value: object) -> float | Literal["continuous"] | None:
-    if value is None or value == "none":
+def _checkpoint(value: object) -> float | Literal["continuous", "none"] | None:
+    if value is None:
         return None
+    if value == "none":
+        return "none"  # a job that says `none` never saves; one that says nothing follows the default
     if value == "continuous":
         return "continuous"
     try:
@@ -176,10 +178,11 @@ Seconds = Annotated[float, PlainValidator(_from_unit(units.seconds))]
 PositiveSeconds = Annotated[float, PlainValidator(_positive(units.seconds))]
 PositiveWork = Annotated[float, PlainValidator(_positive(units.gpu_seconds))]
 Share = Annotated[float, PlainValidator(_share_up_to_one)]
+Nonnegative = Annotated[float, PlainValidator(_number)]
 PositiveNumber = Annotated[float, PlainValidator(_positive(_number))]
 Integer = Annotated[int, PlainValidator(whole_number)]
 Count = Annotated[int, PlainValidator(lambda value: whole_number(value, 0))]
 PositiveCount = Annotated[int, PlainValidator(lambda value: whole_number(value, 1))]
 Text = Annotated[str, PlainValidator(_text)]
-Checkpoint = Annotated[float | Literal["continuous"] | None, PlainValidator(_checkpoint)]
+Checkpoint = Annotated[float | Literal["continuous", "none"] | None, PlainValidator(_checkpoint)]
 Window = Annotated[tuple[float, float], PlainValidator(_window)]

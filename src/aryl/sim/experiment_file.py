@@ -153,11 +153,9 @@ def read_source(path: Path | str) -> ExperimentSource:
         raise InputError("not a text file", file=file, expected="an experiment in YAML") from None
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror}", file=file) from None
-    loader = yaml.SafeLoader(text)
+    places: dict[KeyPath, Place] = {(): Place(file)}
     try:
-        node = loader.get_single_node()
-        places: dict[KeyPath, Place] = {(): Place(file)}
-        data = None if node is None else _Reader(loader, file, places).read(node, ())
+        data = _parse(text, file, places)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else None
@@ -166,14 +164,21 @@ def read_source(path: Path | str) -> ExperimentSource:
         raise InputError(f"not YAML: {' '.join(str(error).split())}", file=file) from None
     except RecursionError:
         raise InputError("nested too deeply", file=file) from None
-    finally:
-        loader.dispose()
     if data is None:
         raise InputError("the file is empty", file=file, expected="an experiment in YAML")
     if not isinstance(data, dict):
         raise InputError("not an experiment", file=file, expected="a mapping with cluster, jobs and so on")
     data.setdefault("name", Path(path).stem)
     return ExperimentSource(data, places)
+
+
+def _parse(text: str, file: str, places: dict[KeyPath, Place]) -> Any:
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        return None if node is None else _Reader(loader, file, places).read(node, ())
+    finally:
+        loader.dispose()
 
 
 class _Reader:

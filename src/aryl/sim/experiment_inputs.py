@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, model_validator
 
 from aryl.sim import units
-from aryl.sim.experiment_fields import Count, PositiveNumber, Share, Strict, fault
+from aryl.sim.experiment_fields import Count, Nonnegative, Share, Strict, fault
 
 HEADROOM_FORMS = "a share such as 2% or a whole number of servers"
 ERROR_FORMS = "a factor such as 10x or a share such as 50%"
@@ -83,29 +83,23 @@ Points = Annotated[list[tuple[float, float]], PlainValidator(_points)]
 
 
 class EstimateError(Strict):
-    """How wrong a wrong estimate may be: up to a `factor` either way, or up to a `share` of the true time."""
+    """A wrong estimate differs by up to `share` of the true time; `10x`, ten times the truth, is 9.0."""
 
-    factor: PositiveNumber | None = None
-    share: Share | None = None
+    share: Nonnegative
 
     @model_validator(mode="before")
     @classmethod
     def _take_short_forms(cls, value: Any) -> Any:
         if isinstance(value, Mapping | EstimateError):
             return value
-        if isinstance(value, str) and (match := re.fullmatch(r"\s*([\d.]+)\s*x\s*", value)):
-            return {"factor": match[1]}
+        if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+\.?\d*)\s*x\s*", value)):
+            factor = float(match[1])
+            if factor < 1:
+                raise fault("wrong value", expected="a factor of at least 1, such as 10x")
+            return {"share": factor - 1}
         if isinstance(value, str) and "%" in value:
             return {"share": value}
         raise fault("wrong value", expected=ERROR_FORMS)
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> EstimateError:
-        if (self.factor is None) == (self.share is None):
-            raise fault("give exactly one of factor and share", expected=ERROR_FORMS)
-        if self.factor is not None and self.factor < 1:
-            raise fault("wrong value", expected="a factor of at least 1, such as 10x")
-        return self
 
 
 class EstimatesConfig(Strict):

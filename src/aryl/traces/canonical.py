@@ -28,9 +28,8 @@ from aryl.traces.columns import (
     python_values,
     storage_type,
 )
-from aryl.traces.files import atomic_path
 from aryl.traces.model import Trace, TraceJob
-from aryl.traces.tables import Table, format_of, read_table
+from aryl.traces.tables import Table, read_table, without_needless_zeros, write_table
 
 _RELATED = frozenset({"min_workers", "max_workers", "gpus_per_worker", "sizes", "fungible", "heterogeneous"})
 
@@ -197,16 +196,8 @@ def trace_frame(trace: Trace) -> pl.DataFrame:
             continue
         if column.kind in (Kind.SIZES, Kind.SPEEDS):
             cells = [None if cell is None else cell_text(cell) for cell in cells]
-        series.append(_tidy(pl.Series(column.name, cells, dtype=storage_type(column))))
+        series.append(without_needless_zeros(pl.Series(column.name, cells, dtype=storage_type(column))))
     return pl.DataFrame(series)
-
-
-def _tidy(values: pl.Series) -> pl.Series:
-    """Whole seconds are written without '.0', which is how traces spell them."""
-    if not values.dtype.is_float() or values.is_null().all():
-        return values
-    whole = ((values == values.floor()) & (values.abs() < 2.0**53)).all()
-    return values.cast(pl.Int64) if whole else values
 
 
 def write_canonical(trace: Trace, path: Path, *, force: bool = False) -> None:
@@ -215,12 +206,4 @@ def write_canonical(trace: Trace, path: Path, *, force: bool = False) -> None:
     Raises:
         InputError: the ending is unknown, the folder doesn't exist, or the file exists and `force` isn't set.
     """
-    kind = format_of(path)
-    frame = trace_frame(trace)
-    with atomic_path(path, force=force) as temporary:
-        if kind == "csv":
-            frame.write_csv(temporary)
-        elif kind == "parquet":
-            frame.write_parquet(temporary)
-        else:
-            frame.write_ndjson(temporary)
+    write_table(trace_frame(trace), path, force=force)

@@ -22,10 +22,9 @@ import numpy.typing as npt
 import polars as pl
 
 from aryl.errors import InputError
-from aryl.traces.catalogue import resolve
-from aryl.traces.files import atomic_path
+from aryl.traces.catalogue import find_entry, resolve
 from aryl.traces.model import DemandCurve
-from aryl.traces.tables import Table, format_of, read_table
+from aryl.traces.tables import Table, read_table, without_needless_zeros, write_table
 
 UNITS = ("servers", "gpus", "share")
 PEAK_PERCENTILE = 99.5
@@ -45,6 +44,19 @@ def load_curve(name_or_path: str) -> DemandCurve:
         raise InputError("is a folder", file=name_or_path, expected="one file with a curve")
     name = entry.name if entry else Path(name_or_path).name.split(".")[0]
     return _curve(read_table(paths[0]), name, entry.name if entry else name_or_path)
+
+
+def is_curve(name_or_path: str) -> bool:
+    """Whether the name is a curve's, or the file there has a curve's header.
+
+    Raises:
+        InputError: there is such a file, but it can't be read.
+    """
+    entry = find_entry(name_or_path)
+    if entry is not None or not Path(name_or_path).is_file():
+        return entry is not None and entry.kind == "curve"
+    columns = set(read_table(Path(name_or_path)).frame.columns)
+    return "time_s" in columns or {"timestamp", "value"} <= columns
 
 
 def _curve(table: Table, name: str, source: str) -> DemandCurve:
@@ -199,7 +211,8 @@ def mean_busy(curve: DemandCurve) -> float:
 
 def curve_frame(curve: DemandCurve) -> pl.DataFrame:
     """The curve as a canonical table: `time_s` and a column named after its unit, or `busy` without one."""
-    return pl.DataFrame({"time_s": curve.time_s, curve.unit or "busy": curve.busy})
+    columns = (pl.Series("time_s", curve.time_s), pl.Series(curve.unit or "busy", curve.busy))
+    return pl.DataFrame([without_needless_zeros(column) for column in columns])
 
 
 def write_curve(curve: DemandCurve, path: Path, *, force: bool = False) -> None:
@@ -208,12 +221,4 @@ def write_curve(curve: DemandCurve, path: Path, *, force: bool = False) -> None:
     Raises:
         InputError: the ending is unknown, the folder doesn't exist, or the file exists and `force` isn't set.
     """
-    kind = format_of(path)
-    frame = curve_frame(curve)
-    with atomic_path(path, force=force) as temporary:
-        if kind == "csv":
-            frame.write_csv(temporary)
-        elif kind == "parquet":
-            frame.write_parquet(temporary)
-        else:
-            frame.write_ndjson(temporary)
+    write_table(curve_frame(curve), path, force=force)

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aryl.traces.assign import AssignmentSummary, summarise_assignment
-from aryl.traces.model import Trace
+from aryl.traces.curves import PEAK_PERCENTILE, mean_busy
+from aryl.traces.model import DemandCurve, Trace
 
 DAY_S = 86400.0
 HOUR_S = 3600.0
@@ -124,7 +125,7 @@ def _peak(
 
 
 def busy_gpus_by_day(trace: Trace, step_s: float = DAY_S) -> npt.NDArray[np.float64]:
-    """Mean busy GPUs in each step from the trace's start to its last submission, if every job started at once."""
+    """Mean busy GPUs in each step up to the last submission, if every job started when submitted."""
     submit_s = np.array([job.submit_s for job in trace.jobs])
     finish_s = submit_s + np.array([job.duration_s for job in trace.jobs])
     gpus = np.array([job.gpus for job in trace.jobs], dtype=np.float64)
@@ -136,9 +137,9 @@ def busy_gpus_by_day(trace: Trace, step_s: float = DAY_S) -> npt.NDArray[np.floa
         places = np.searchsorted(times[order], edges, side="right")
         count = np.concatenate([[0.0], np.cumsum(gpus[order])])[places]
         moment = np.concatenate([[0.0], np.cumsum(gpus[order] * times[order])])[places]
-        return count * edges - moment
+        return np.asarray(count * edges - moment, dtype=np.float64)
 
-    return np.diff(work_before(submit_s) - work_before(finish_s)) / step_s
+    return np.asarray(np.diff(work_before(submit_s) - work_before(finish_s)) / step_s, dtype=np.float64)
 
 
 def _by_hour_of_day(submit_s: npt.NDArray[np.float64]) -> tuple[float, ...]:
@@ -147,3 +148,24 @@ def _by_hour_of_day(submit_s: npt.NDArray[np.float64]) -> tuple[float, ...]:
     # How often each hour of the day lies between the first submission and the last.
     passed = np.bincount(np.arange(hour[0], hour[-1] + 1) % 24, minlength=24)
     return tuple((counts / np.maximum(passed, 1)).tolist())
+
+
+def describe_curve(curve: DemandCurve) -> dict[str, Any]:
+    """A curve in numbers, in its own unit: length, step, mean, and the percentiles by which it is scaled."""
+    low, median, top = np.percentile(curve.busy, (1, 50, PEAK_PERCENTILE))
+    mean = mean_busy(curve)
+    return {
+        "name": curve.name,
+        "source": curve.source,
+        "unit": curve.unit,
+        "rows": len(curve.busy),
+        "days": curve.end_s / DAY_S,
+        "step_s": float(np.median(np.diff(curve.time_s))) if len(curve.time_s) > 1 else None,
+        "mean": mean,
+        "min": float(curve.busy.min()),
+        "p1": float(low),
+        "median": float(median),
+        "p99_5": float(top),
+        "max": float(curve.busy.max()),
+        "mean_of_p99_5": mean / float(top) if top > 0 else None,
+    }

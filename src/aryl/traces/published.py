@@ -32,7 +32,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A name of the catalogue. `kind` is `trace` or `curve`; `bundled` is the file if it comes with the package."""
+    """A name of the catalogue; `kind` is `trace` or `curve`, `bundled` a file that comes with the package."""
 
     name: str
     kind: str

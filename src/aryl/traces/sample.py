@@ -8,6 +8,7 @@ copies of jobs, which keeps the clock and needs a seed.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -79,9 +80,9 @@ def scale_arrivals(trace: Trace, factor: float, *, copies: bool = False, seed: i
         ]
     if not jobs:
         raise InputError("no job is left", field="factor", found=factor, expected="a larger factor")
-    ids = [job.job_id for job in jobs]
-    if len(set(ids)) < len(ids):
-        twice = next(job_id for job_id in ids if ids.count(job_id) > 1)
+    counts = Counter(job.job_id for job in jobs)
+    if len(counts) < len(jobs):
+        twice = counts.most_common(1)[0][0]
         raise InputError(
             "the name of a copy is taken", field="job_id", found=twice, expected="ids without '~'"
         )

@@ -1,4 +1,4 @@
-"""Reads CSV, Parquet and JSON lines into one shape: a table of cells that still knows the line of each row.
+"""Reads and writes CSV, Parquet and JSON lines as one shape: a table that still knows the line of each row.
 
 Nothing is interpreted here. CSV and JSON lines arrive as text, so that a bad number is found by us, with its
 line, and not by a parser that only knows its byte offset. Line 1 of a CSV file is its header. Parquet has no
@@ -18,6 +18,7 @@ import polars as pl
 
 from aryl.errors import InputError
 from aryl.traces.columns import cell_text
+from aryl.traces.files import atomic_path
 
 _SUFFIXES = {".csv": "csv", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
@@ -185,3 +186,28 @@ def _without_blank_rows(table: Table) -> Table:
     places = range(frame.height) if table.row_numbers is None else table.row_numbers
     numbers = tuple(place for place, keep in zip(places, kept.to_list(), strict=True) if keep)
     return replace(table, frame=frame.filter(kept), row_numbers=numbers)
+
+
+def without_needless_zeros(values: pl.Series) -> pl.Series:
+    """The column, as whole numbers if it holds nothing else: seconds are written `60`, not `60.0`."""
+    if not values.dtype.is_float() or values.is_null().all():
+        return values
+    whole = ((values == values.floor()) & (values.abs() < 2.0**53)).all()
+    return values.cast(pl.Int64) if whole else values
+
+
+def write_table(frame: pl.DataFrame, path: Path, *, force: bool = False) -> None:
+    """Writes a table as CSV, Parquet or JSON lines, by the name's ending; `.gz` compresses the text formats.
+
+    Raises:
+        InputError: the ending is unknown, the folder doesn't exist, or the file exists and `force` isn't set.
+    """
+    kind = format_of(path)
+    with atomic_path(path, force=force) as temporary:
+        if kind == "parquet":
+            frame.write_parquet(temporary)
+            return
+        text = frame.write_csv() if kind == "csv" else frame.write_ndjson()
+        # A fixed time in the header keeps equal tables equal byte for byte.
+        content = text.encode()
+        temporary.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)

@@ -1,0 +1,77 @@
+"""`opportunistic`: what the paper compares with as using idle inference servers without orchestration.
+
+Training servers run FIFO. Fungible jobs also queue for whatever inference servers stand idle at the moment, at low priority: no
+forecast, no headroom, and when the inference side needs a server it takes its next one, whatever runs on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aryl.core.cluster import Cluster, Job
+from aryl.core.decision import Decision
+from aryl.core.pending import QueueKey
+from aryl.policies.admission import admit
+from aryl.policies.draft import Draft
+from aryl.policies.explain import explain_wait
+from aryl.policies.loaning import Loaning
+from aryl.policies.placement import Scatter, place_base
+from aryl.policies.reasons import WaitReason
+from aryl.policies.reclaim_problem import Rule
+
+_TAKING = Loaning(Rule.IN_ORDER, foresight=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Opportunistic:
+    """FIFO on training servers, and a second FIFO of fungible jobs on idle inference servers."""
+
+    name: str = "opportunistic"
+
+    @property
+    def lends(self) -> bool:
+        """Idle inference servers are used."""
+        return True
+
+    def order(self, job: Job, now_s: float) -> QueueKey:
+        """Order of submission."""
+        return ()
+
+    def decide(self, cluster: Cluster) -> Decision:
+        """One pass."""
+        draft = Draft(cluster)
+        _TAKING.decide(draft)
+        if len(cluster.pending):
+            admit(draft, (lambda draft, job: _start_on(draft, job, loaned=False),), strict=True)
+            self._fill_idle(draft)
+        return draft.decision()
+
+    def explain(self, cluster: Cluster, job_id: str) -> WaitReason:
+        """Why a job waits."""
+        return explain_wait(cluster, job_id, strict=True, scatter=Scatter.ALLOWED, lends=True)
+
+    def _fill_idle(self, draft: Draft) -> None:
+        cluster = draft.cluster
+        walk = cluster.pending.walk()
+        while walk.next():
+            job = cluster.jobs[walk.job_id]
+            if not job.spec.fungible:
+                walk.skip_class()
+            elif walk.job_id in draft.starts or _start_on(draft, job, loaned=True):
+                walk.skip_job()
+            else:
+                return
+
+
+def _start_on(draft: Draft, job: Job, *, loaned: bool) -> bool:
+    cluster = draft.cluster
+    stands = [
+        stand for stand in cluster.stands(job.spec) if cluster.free.shelves[stand.shelf].loaned is loaned
+    ]
+    if sum(draft.untouched_index.shelf_free(stand.shelf) for stand in stands) < job.min_workers:
+        return False
+    slots = place_base(draft.index, cluster, job.spec, job.min_workers, Scatter.ALLOWED, stands)
+    if slots is None:
+        return False
+    draft.start(job, slots)
+    return True

@@ -1,0 +1,110 @@
+"""Preemptive orders: whoever stands first in the order runs, and others are stopped for it, keeping all their progress.
+
+`srtf`: shortest remaining time first. `las`: least attained service first, without any estimate (Tiresias, NSDI'19, without its
+queues). What doesn't fit is passed over. Decisions fall when something happens, not at a fixed quantum.
+
+A preempted job is asked to save first: these orders make sense only for jobs that can. Who runs is decided by counting GPUs;
+jobs that go on running stay where they are, and the others are placed into what is then left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import merge
+
+from aryl.core.cluster import Cluster, Job
+from aryl.core.decision import NOTHING, Decision, Preemption
+from aryl.core.free_index import OFF_SHELF
+from aryl.core.pending import Entry, QueueKey
+from aryl.core.plan import Cause, Weighed
+from aryl.policies.draft import Draft
+from aryl.policies.explain import explain_wait
+from aryl.policies.order import ORDERS, Order, by_remaining_time
+from aryl.policies.placement import Scatter, place_base
+from aryl.policies.reasons import WaitReason
+
+TIME_ORDERS: dict[str, Order] = {"srtf": by_remaining_time, "las": ORDERS["las"]}
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSharing:
+    """A preemptive order of running and waiting jobs alike."""
+
+    name: str
+
+    @property
+    def lends(self) -> bool:
+        """Never lends."""
+        return False
+
+    def order(self, job: Job, now_s: float) -> QueueKey:
+        """The place of a job in the order; constant while it waits."""
+        return TIME_ORDERS[self.name](job, now_s)
+
+    def decide(self, cluster: Cluster) -> Decision:
+        """Stop whoever stands behind those that should run."""
+        if not len(cluster.pending):
+            return NOTHING
+        chosen, stopped = self._choose(cluster)
+        if not chosen:
+            return NOTHING
+        draft = Draft(cluster)
+        trial = cluster.free.fork()
+        for job in stopped.values():
+            for server_id, slot in job.slots.items():
+                trial.give(cluster.server_by_id[server_id].place, slot.gpus)
+        taken_by: dict[str, str] = {}  # the first chosen job on each server
+        for job in chosen:
+            slots = place_base(trial, cluster, job.spec, job.min_workers, Scatter.ALLOWED)
+            if slots is None:
+                continue
+            draft.start(job, slots, Cause.ORDER)
+            for slot in slots:
+                taken_by.setdefault(slot.server_id, job.spec.job_id)
+        for job in stopped.values():
+            # A place that nobody came to need is not worth a preemption.
+            beneficiary = next(
+                (taken_by[server_id] for server_id in job.slots if server_id in taken_by), None
+            )
+            if beneficiary is not None:
+                weighed = (Weighed(job.spec.job_id, job.lost_gpu_s(cluster.now)),)
+                draft.preempt(
+                    Preemption(job.spec.job_id, Cause.ORDER, beneficiary, save=True, weighed=weighed)
+                )
+        return draft.decision()
+
+    def explain(self, cluster: Cluster, job_id: str) -> WaitReason:
+        """Why a job waits."""
+        return explain_wait(cluster, job_id, strict=False, scatter=Scatter.ALLOWED, lends=False)
+
+    def _choose(self, cluster: Cluster) -> tuple[list[Job], dict[str, Job]]:
+        """Which waiting jobs should run now and which running ones should not, by counting GPUs on each shelf."""
+        running = sorted(Entry(cluster.queue_key(job), job_id) for job_id, job in cluster.live.items())
+        room = [cluster.free.shelf_free(shelf) for shelf in range(len(cluster.free.shelves))]
+        for job in cluster.live.values():
+            for server_id, slot in job.slots.items():
+                server = cluster.server_by_id[server_id]
+                if cluster.free.lane[server.place] != OFF_SHELF:
+                    room[server.shelf] += slot.gpus
+        chosen: list[Job] = []
+        stopped = dict(cluster.live)
+        for entry in merge(running, cluster.pending):
+            if not any(room):
+                break
+            job = cluster.jobs[entry.job_id]
+            if entry.job_id in cluster.live:
+                shelves = {cluster.server_by_id[server_id].shelf: 0 for server_id in job.slots}
+                for server_id, slot in job.slots.items():
+                    shelves[cluster.server_by_id[server_id].shelf] += slot.gpus
+                if all(room[shelf] >= gpus for shelf, gpus in shelves.items()):
+                    for shelf, gpus in shelves.items():
+                        room[shelf] -= gpus
+                    del stopped[entry.job_id]
+            else:
+                for stand in cluster.stands(job.spec):
+                    gpus = job.min_workers * stand.gpus_per_worker
+                    if room[stand.shelf] >= gpus:
+                        room[stand.shelf] -= gpus
+                        chosen.append(job)
+                        break
+        return chosen, stopped if chosen else {}

@@ -1,0 +1,283 @@
+"""From an experiment to a simulated world: servers, submissions, true running times, demand, scripted events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from aryl.core import events as ev
+from aryl.core.cluster import Cluster
+from aryl.core.evolve import evolve
+from aryl.core.model import Accounting, JobSpec, Pool, ServerSpec
+from aryl.core.speedup import LINEAR, Speedup
+from aryl.errors import InputError, nearest_word
+from aryl.policies.placement import fits_when_empty
+from aryl.policies.policy import Policy
+from aryl.sim.demand import Need, reports
+from aryl.sim.driver import Overheads, SimDriver
+from aryl.sim.experiment import Experiment, JobsConfig, PoolConfig, ScriptedEvent
+from aryl.sim.experiment_jobs import InlineJob
+from aryl.traces.assign import assign_scenario
+from aryl.traces.curves import load_curve, scale_curve, window_curve
+from aryl.traces.estimates import perturb_estimates
+from aryl.traces.load import load_trace
+from aryl.traces.model import Trace, TraceJob
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Jobs as the scheduler sees them, and what it can't see: their true running times at base demand."""
+
+    trace: str
+    seed: int
+    specs: tuple[JobSpec, ...]
+    durations_s: dict[str, float]
+    shortest_s: dict[str, float]  # at the most workers, undisturbed
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A world for one run. `arrivals` are submissions, or refusals of jobs that could never run here."""
+
+    declared: ev.ClusterDeclared
+    arrivals: tuple[ev.Event, ...]
+    driver: SimDriver
+
+
+def load_workload(experiment: Experiment) -> Workload:
+    """Read the jobs. Raises InputError for a trace that can't be read or used."""
+    default_checkpoint_s = _checkpoint_s(experiment.simulation.checkpoint)
+    curve = experiment.simulation.speedup.curve() if experiment.simulation.speedup else LINEAR
+    jobs = experiment.jobs
+    if isinstance(jobs, JobsConfig):
+        trace = _read_trace(jobs)
+        efficiency = experiment.simulation.mixed_efficiency
+        if efficiency is None:
+            efficiency = 1.0 if jobs.scenario == "ideal" else 0.7
+        specs = [
+            _from_trace(job, number, default_checkpoint_s, curve, efficiency, experiment)
+            for number, job in enumerate(trace.jobs)
+        ]
+        durations_s = {job.job_id: job.duration_s for job in trace.jobs}
+        name, seed = trace.source, jobs.seed
+    else:
+        ordered = sorted(jobs, key=lambda job: job.submit)
+        specs = [
+            _from_inline(job, number, default_checkpoint_s, curve, experiment)
+            for number, job in enumerate(ordered)
+        ]
+        durations_s = {job.id: job.duration_s for job in ordered}
+        name, seed = experiment.name, experiment.simulation.seed
+    shortest_s = {spec.job_id: _shortest_s(spec, durations_s[spec.job_id]) for spec in specs}
+    return Workload(name, seed, tuple(specs), durations_s, shortest_s)
+
+
+def build_world(experiment: Experiment, workload: Workload, policy: Policy) -> World:
+    """The world in which one policy runs. Raises InputError for a demand curve or an event that can't be used."""
+    simulation = experiment.simulation
+    declared = declare(experiment)
+    scratch = Cluster(policy.order)
+    evolve(scratch, declared)
+    fits: dict[object, bool] = {}
+    arrivals: list[ev.Event] = []
+    for spec in workload.specs:
+        shape = (spec.min_workers, spec.gpus_per_worker, spec.fungible, spec.heterogeneous, spec.gpu_types)
+        if shape not in fits:
+            fits[shape] = fits_when_empty(scratch, spec, lends=policy.lends)
+        if fits[shape]:
+            arrivals.append(ev.Submitted(spec.submit_s, spec))
+        else:
+            arrivals.append(
+                ev.Refused(spec.submit_s, spec.job_id, "the gang doesn't fit into the empty cluster")
+            )
+    last_s = workload.specs[-1].submit_s if workload.specs else 0.0
+    driver = SimDriver(
+        arrivals,
+        workload.durations_s,
+        demand=_demand(experiment, min(last_s, simulation.until or last_s)),
+        script=[_scripted(event, workload) for event in experiment.events],
+        overheads=Overheads(simulation.restart_s, simulation.resize_s, simulation.vacate_s),
+        until_s=simulation.until,
+    )
+    return World(declared, tuple(arrivals), driver)
+
+
+def declare(experiment: Experiment) -> ev.ClusterDeclared:
+    """The servers of both pools, training first, and the rules they are accounted by."""
+    cluster, simulation = experiment.cluster, experiment.simulation
+    return ev.ClusterDeclared(
+        0.0,
+        (*_servers(cluster.training, Pool.TRAINING, "T"), *_servers(cluster.inference, Pool.INFERENCE, "I")),
+        Accounting(cluster.accounting),
+        resize_s=simulation.resize_s,
+        restart_s=simulation.restart_s,
+        vacate_s=simulation.vacate_s,
+        headroom_servers=experiment.inference.headroom.in_servers(cluster.inference.servers),
+        reclaim_within_s=experiment.inference.deadline,
+        guaranteed=tuple((name, project.guaranteed) for name, project in cluster.projects.items()),
+    )
+
+
+def _servers(pool: PoolConfig, owner: Pool, prefix: str) -> Iterator[ServerSpec]:
+    for name, gpu_type in zip(pool.server_names(prefix), pool.server_gpu_types(), strict=True):
+        yield ServerSpec(name, owner, gpu_type, pool.gpus_per_server, pool.speed_of(gpu_type))
+
+
+@lru_cache(maxsize=4)
+def _load(name: str, window: tuple[float, float] | None, limit: int | None) -> Trace:
+    return load_trace(name, window=window, limit=limit)
+
+
+def _read_trace(jobs: JobsConfig) -> Trace:
+    trace = assign_scenario(_load(jobs.trace, jobs.window, jobs.limit), jobs.scenario, jobs.seed)
+    wrong = jobs.estimates
+    if wrong is None:
+        return trace
+    return perturb_estimates(
+        trace, share=wrong.wrong, error=wrong.error.share or 0.0, missing=wrong.missing, seed=jobs.seed
+    )
+
+
+def _from_trace(
+    job: TraceJob,
+    number: int,
+    checkpoint_s: float | None,
+    curve: Speedup,
+    efficiency: float,
+    experiment: Experiment,
+) -> JobSpec:
+    estimate_s = (
+        (job.duration_s if job.estimate_s is None else job.estimate_s) if job.estimate_known else None
+    )
+    min_workers = job.min_workers or job.gpus
+    return JobSpec(
+        job.job_id,
+        number,
+        job.submit_s,
+        min_workers,
+        job.max_workers or min_workers,
+        job.gpus_per_worker or 1,
+        job.sizes or (),
+        estimate_s,
+        job.priority or 0,
+        job.user or "",
+        job.project or "",
+        job.model or "",
+        job.gpu_types or (),
+        bool(job.fungible) or _accepts_loaned(job.gpu_types or (), experiment),
+        bool(job.heterogeneous),
+        efficiency,
+        checkpoint_s if job.checkpoint_s is None else job.checkpoint_s,
+        curve,
+    )
+
+
+def _from_inline(
+    job: InlineJob, number: int, checkpoint_s: float | None, curve: Speedup, experiment: Experiment
+) -> JobSpec:
+    gpu_types = tuple((job.gpu_types or {}).items())
+    efficiency = experiment.simulation.mixed_efficiency
+    return JobSpec(
+        job.id,
+        number,
+        job.submit,
+        job.min_workers,
+        job.max_workers,
+        job.gpus_per_worker,
+        job.sizes or (),
+        job.duration_s if job.estimate is None else job.estimate,
+        job.priority,
+        job.user or "",
+        job.project or "",
+        "",
+        gpu_types,
+        job.fungible or _accepts_loaned(gpu_types, experiment),
+        job.heterogeneous,
+        0.7 if efficiency is None else efficiency,
+        checkpoint_s if job.checkpoint is None else _checkpoint_s(job.checkpoint),
+        job.speedup.curve() if job.speedup else curve,
+    )
+
+
+def _accepts_loaned(gpu_types: Sequence[tuple[str, float]], experiment: Experiment) -> bool:
+    """A job that names two or more types, one of them the inference pool's, is fungible by that (contracts)."""
+    inference = set(experiment.cluster.inference.server_gpu_types())
+    return len(gpu_types) > 1 and any(kind in inference for kind, _ in gpu_types)
+
+
+def _checkpoint_s(value: str | float | None) -> float | None:
+    return 0.0 if value == "continuous" else None if value is None or isinstance(value, str) else value
+
+
+def _shortest_s(spec: JobSpec, duration_s: float) -> float:
+    best = max((speed for _, speed in spec.gpu_types), default=1.0)
+    return duration_s * spec.speedup(spec.min_workers) / spec.speedup(spec.max_workers) / max(best, 1.0)
+
+
+def _demand(experiment: Experiment, covered_s: float) -> Iterator[ev.DemandReported] | None:
+    """Reports of the inference side; the curve has to cover the time until the last submission."""
+    pool, inference, simulation = experiment.cluster.inference, experiment.inference, experiment.simulation
+    if pool.servers == 0:
+        return None
+    lead_s = (
+        simulation.interval + inference.deadline + simulation.vacate_s
+        if inference.lead is None
+        else inference.lead
+    )
+    if inference.points is not None:
+        times, servers = np.array(inference.points, dtype=np.float64).T
+        need, end_s = Need(times, servers, line=inference.interpolate == "line"), float("inf")
+        end_s = max(float(times[-1]), covered_s) + simulation.interval
+    elif inference.curve is not None:
+        curve = scale_curve(
+            load_curve(inference.curve),
+            servers=pool.servers,
+            gpus_per_server=pool.gpus_per_server,
+            peak=inference.peak,
+        )
+        start_s = experiment.curve_start_s
+        window_curve(curve, start_s, start_s + max(covered_s, simulation.interval))
+        rest = window_curve(curve, start_s, curve.end_s)
+        need = Need(rest.time_s, rest.busy, line=inference.interpolate == "line")
+        end_s = curve.end_s - start_s
+    else:
+        # Nobody says what inference needs, so all of it is needed.
+        need, end_s = Need(np.zeros(1), np.full(1, float(pool.servers)), line=False), 0.0
+    return reports(
+        need,
+        interval_s=simulation.interval,
+        lead_s=lead_s,
+        oracle=inference.forecast == "oracle",
+        end_s=end_s,
+    )
+
+
+def _scripted(event: ScriptedEvent, workload: Workload) -> ev.Event:
+    if event.server is not None:
+        match event.state:
+            case "down":
+                return ev.ServerLost(event.at, event.server)
+            case "up":
+                return ev.ServerReturned(event.at, event.server)
+            case _:
+                return ev.ServerDrained(event.at, event.server, event.state == "drain")
+    assert event.job is not None  # the model saw to it
+    spec = next((spec for spec in workload.specs if spec.job_id == event.job), None)
+    if spec is None:
+        raise InputError(
+            "an event names a job that isn't there",
+            field="events.job",
+            found=event.job,
+            nearest=nearest_word(event.job, workload.durations_s),
+        )
+    if event.cancel:
+        return ev.CancelRequested(event.at, event.job)
+    limits = replace(
+        spec,
+        min_workers=event.min_workers or spec.min_workers,
+        max_workers=event.max_workers or spec.max_workers,
+    )
+    return ev.LimitsChanged(event.at, event.job, limits.min_workers, limits.max_workers)

@@ -43,7 +43,7 @@ class FakePolicy:
     name: str
     summary: str
     source: str
-    preempts: bool
+    preempts: str
     options: tuple[FakeOption, ...] = ()
 
 
@@ -98,9 +98,9 @@ def install(monkeypatch: pytest.MonkeyPatch, run: Callable[..., Any] = fake_run)
     def policy_table() -> list[FakePolicy]:
         option = FakeOption("reclaim", "server-fraction", "which server to return first")
         return [
-            FakePolicy("fifo", "first come, first served", "-", False),
-            FakePolicy("sjf", "shortest first", "-", False),
-            FakePolicy("aryl", "lends and resizes", "arXiv 2202.07896", True, (option,)),
+            FakePolicy("fifo", "first come, first served", "-", "never"),
+            FakePolicy("sjf", "shortest first", "-", "never"),
+            FakePolicy("aryl", "lends and resizes", "arXiv 2202.07896", "when servers go back", (option,)),
         ]
 
     def write_run(outcome: str, folder: Path) -> None:
@@ -371,7 +371,11 @@ def test_a_run_that_ends_early_leaves_nothing_behind(
 def test_the_policies_are_listed_with_their_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["policy", "list", "-o", "json"]) == 0
     aryl = json.loads(capsys.readouterr().out)["policies"][2]
-    assert (aryl["name"], aryl["preempts"], aryl["options"][0]["name"]) == ("aryl", True, "reclaim")
+    assert (aryl["name"], aryl["preempts"], aryl["options"][0]["name"]) == (
+        "aryl",
+        "when servers go back",
+        "reclaim",
+    )
     assert run_command(["policy", "list"]) == 0
     assert "reclaim (server-fraction)" in capsys.readouterr().out
     assert run_command(["policy", "list", "-o", "csv"]) == 0

@@ -173,7 +173,7 @@ def test_with_a_deadline_leaving_jobs_are_as_good_as_gone(seed: int) -> None:
 def test_at_a_limit_the_answer_is_the_greedy_one_or_better_and_not_called_proven(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reclaim_exact._Model, "solve", lambda *_: (None, False))
+    monkeypatch.setattr(reclaim_exact._Model, "solve", lambda *_: (set(), False))
     instance = random_instance(seed, 10, 12)
     for wanted in (3, 6):
         answer = solve(instance, wanted, Rule.EXACT)
@@ -184,7 +184,7 @@ def test_at_a_limit_the_answer_is_the_greedy_one_or_better_and_not_called_proven
 
 
 def test_exchanges_alone_undo_the_knot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reclaim_exact._Model, "solve", lambda *_: (None, False))
+    monkeypatch.setattr(reclaim_exact._Model, "solve", lambda *_: (set(), False))
     answer = solve(KNOT, 2, Rule.EXACT)
     assert (set(answer.servers_to_return), answer.proven_optimal) == ({0, 1}, False)
 
@@ -194,6 +194,20 @@ def test_a_time_limit_of_nothing_still_gives_an_answer() -> None:
     answer = solve_exactly(instance, 30, time_limit_s=0.0)
     check(instance, answer, 30)
     assert not answer.proven_optimal
+
+
+def test_a_programme_that_a_faulty_presolve_calls_infeasible_is_solved() -> None:
+    draw = random.Random(2994)
+    instance = random_instance(2994, draw.randint(1, 10), draw.randint(1, 12))
+    answer = solve(instance, 6, Rule.EXACT)
+    assert answer.proven_optimal
+    assert answer.objectives == brute_force(instance, 6) == (3, 3089.0, 28)
+
+
+def test_a_proof_that_a_rule_refutes_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reclaim_exact._Model, "solve", lambda *_: ({2}, True))
+    answer = solve(KNOT, 1, Rule.EXACT)
+    assert (answer.servers_to_return, answer.proven_optimal) == ((3,), False)
 
 
 def test_the_solver_keeps_quiet(capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 from pathlib import Path
 
@@ -117,6 +118,27 @@ def test_lists_are_read_from_parquet(tmp_path: Path) -> None:
 def test_windows_line_ends_a_byte_order_mark_and_blank_lines_do_not_matter(tmp_path: Path) -> None:
     plain = read_text(tmp_path, f"{HEADER}\na,0,1,5\nb,1,2,6\n").jobs
     assert read_text(tmp_path, f"\ufeff{HEADER}\r\na, 0,1,5\r\n\r\nb,1,2,6\r\n").jobs == plain
+
+
+def test_blank_lines_before_the_header_count_as_lines(tmp_path: Path) -> None:
+    assert refusal(tmp_path, f"\n\n{HEADER}\na,0,1,5\nb,0,1,-5\n").line == 5
+    assert refusal(tmp_path, f"\n\n{HEADER},colour\na,0,1,5,red\n").line == 3
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_mangled_file_is_read_or_refused_and_never_crashes(tmp_path: Path, data: st.DataObject) -> None:
+    text = f"{HEADER},sizes,gpu_types\na,0,8,5,8;16,V:1;T:2\nb,1,1,5,,\n"
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(text)))
+        cut = data.draw(st.integers(0, 6))
+        new = data.draw(
+            st.sampled_from(["", ",", "\n", "\r", '"', "nan", "-1", "\0", " ", ";", "1e400", "9" * 30])
+        )
+        text = text[:place] + new + text[place + cut :]
+    # What it is doesn't matter here, only that nothing but our own error comes out.
+    with contextlib.suppress(InputError):
+        assert read_text(tmp_path, text).jobs
 
 
 def test_a_running_time_of_zero_is_allowed(tmp_path: Path) -> None:

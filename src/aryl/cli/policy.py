@@ -53,7 +53,7 @@ def list_policies(
                 [
                     [
                         policy.name,
-                        "yes" if policy.preempts else "no",
+                        policy.preempts,
                         policy.summary,
                         policy.source,
                         ", ".join(f"{option.name} ({option.default})" for option in policy.options),

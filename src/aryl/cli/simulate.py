@@ -260,5 +260,6 @@ def tell_about(tasks: Sequence[Task], summaries: Sequence[dict[str, Any]]) -> No
     for task, summary in zip(tasks, summaries, strict=True):
         if summary.get("rejected"):
             warn(f"{task.label}: {summary['rejected']} jobs can never fit into the cluster and were refused")
-        for remark in summary.get("notes") or ():
-            note(f"{task.label}: {remark}")
+    # Most remarks are about how to read a figure, and true of several runs.
+    for remark in dict.fromkeys(remark for summary in summaries for remark in summary.get("notes") or ()):
+        note(f"note: {remark}")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from aryl.core.free_index import LANES_PER_SHELF, OFF_SHELF, Content, FreeIndex
 from aryl.core.model import Accounting, JobSpec, JobState, Pool, ServerSpec, Slot, Tenure
-from aryl.core.pending import PendingQueue, QueueKey
+from aryl.core.pending import DemandClass, PendingQueue, QueueKey
 from aryl.core.plan import Cause, Claim
 from aryl.core.progress import Progress
 
@@ -82,8 +82,10 @@ class Job:
         "attempt",
         "base",
         "flexible",
+        "flexible_on",
         "gpus",
         "grown_s",
+        "kinds",
         "launched_s",
         "leaving",
         "max_workers",
@@ -111,6 +113,8 @@ class Job:
         self.base = 0
         self.flexible = 0
         self.gpus = 0
+        self.kinds: dict[str, int] = {}  # live workers by GPU type
+        self.flexible_on: dict[int, int] = {}  # flexible workers by shelf
         self.progress = Progress(spec.checkpoint_s)
         self.launched_s = float("-inf")
         self.grown_s = float("-inf")
@@ -205,6 +209,7 @@ class Cluster:
         self.pending = PendingQueue()
         self.live: dict[str, Job] = {}
         self.elastic: dict[str, Job] = {}  # the live jobs that have flexible demand
+        self.growable: dict[str, Job] = {}  # those of them that could use more workers
         self.troubled: dict[str, None] = {}  # jobs that `upkeep` has to look at
         self.claims: dict[str, Claim] = {}  # by claimant
         self.claims_made = 0
@@ -221,6 +226,27 @@ class Cluster:
         if found is None:
             found = self._stands[key] = tuple(self._find_stands(spec))
         return found
+
+    def stand_on(self, spec: JobSpec, shelf: int) -> Stand | None:
+        """How this job's workers stand on a shelf, or None if the shelf doesn't accept them."""
+        for stand in self.stands(spec):
+            if stand.shelf == shelf:
+                return stand
+        return None
+
+    def demand_class(self, job: Job) -> DemandClass:
+        """The waiting job's class in the queue. Its project counts only where projects have shares."""
+        spec = job.spec
+        project = spec.project if spec.project in self.guaranteed else ""
+        return DemandClass(
+            job.min_workers,
+            spec.gpus_per_worker,
+            spec.fungible,
+            spec.heterogeneous,
+            spec.gpu_types,
+            spec.priority,
+            project,
+        )
 
     def _find_stands(self, spec: JobSpec) -> Iterator[Stand]:
         accepted = dict(spec.gpu_types)
@@ -259,14 +285,6 @@ class Cluster:
         if len(workers_by_type) > 1:
             rate *= spec.mixed_efficiency
         return rate
-
-    def workers_by_type(self, job: Job) -> dict[str, int]:
-        """Live workers of a job by GPU type."""
-        counts: dict[str, int] = {}
-        for server_id, slot in job.slots.items():
-            kind = self.server_by_id[server_id].spec.gpu_type
-            counts[kind] = counts.get(kind, 0) + slot.base + slot.flexible
-        return counts
 
     def queue_key(self, job: Job) -> QueueKey:
         """Priority, then jobs that a failure threw out, then the policy's order; never equal for two jobs."""

@@ -12,9 +12,8 @@ from aryl.core import events as ev
 from aryl.core.cluster import Cluster, Demand, Job, Server
 from aryl.core.evolve_plan import drop_claim, evolve_step
 from aryl.core.free_index import FreeIndex, Shelf
-from aryl.core.gang import drop_slot, end_job, regauge, relabel, release_leaving, to_state
+from aryl.core.gang import drop_slot, end_job, note_growth, regauge, relabel, release_leaving, to_state
 from aryl.core.model import LIVE_STATES, JobState, Pool, ServerSpec, largest_allowed
-from aryl.core.pending import DemandClass
 from aryl.core.plan import Cause
 from aryl.errors import IllegalTransitionError
 
@@ -114,7 +113,7 @@ def _submitted(cluster: Cluster, event: ev.Submitted) -> None:
     job = Job(spec, event.at)
     cluster.jobs[spec.job_id] = job
     cluster.now = event.at
-    cluster.pending.add(DemandClass.of(spec, job.min_workers), cluster.queue_key(job), spec.job_id)
+    cluster.pending.add(cluster.demand_class(job), cluster.queue_key(job), spec.job_id)
 
 
 def _finished(cluster: Cluster, event: ev.Finished) -> None:
@@ -137,7 +136,7 @@ def _stopped(cluster: Cluster, event: ev.Stopped) -> None:
     job.progress.restart(event.at, event.kept_s)
     job.pending_since_s = event.at
     cluster.now = event.at
-    cluster.pending.add(DemandClass.of(job.spec, job.min_workers), cluster.queue_key(job), job.spec.job_id)
+    cluster.pending.add(cluster.demand_class(job), cluster.queue_key(job), job.spec.job_id)
 
 
 def _cancel_requested(cluster: Cluster, event: ev.CancelRequested) -> None:
@@ -167,13 +166,10 @@ def _limits_changed(cluster: Cluster, event: ev.LimitsChanged) -> None:
         drop_claim(cluster, event.job_id)
         cluster.pending.discard(event.job_id)
         cluster.now = event.at
-        cluster.pending.add(DemandClass.of(job.spec, job.min_workers), cluster.queue_key(job), event.job_id)
+        cluster.pending.add(cluster.demand_class(job), cluster.queue_key(job), event.job_id)
     elif job.state in LIVE_STATES:
         relabel(cluster, job)
-        if job.elastic:
-            cluster.elastic[event.job_id] = job
-        else:
-            cluster.elastic.pop(event.job_id, None)
+        note_growth(cluster, job)
         wanted = largest_allowed(job.spec.sizes, min(job.workers, job.max_workers))
         if job.trouble is None and (wanted != job.workers or wanted < job.min_workers):
             _trouble(cluster, job, Cause.LIMITS)
@@ -194,6 +190,7 @@ def _server_lost(cluster: Cluster, event: ev.ServerLost) -> None:
         # The others can't go on alone: they stand still until `upkeep` regroups or stops them.
         job.progress.set_rate(event.at, 0.0)
         relabel(cluster, job)
+        note_growth(cluster, job)
         if job.trouble is not Cause.CANCELLED:
             _trouble(cluster, job, Cause.SERVER_LOST)
     for job in cluster.jobs.values() if server.leaving else ():

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import assert_never
 
 from aryl.core.cluster import Cluster, Job
-from aryl.core.gang import add_slot, enter_live, leave_live, shed, to_state
+from aryl.core.gang import add_slot, enter_live, leave_live, note_growth, shed, to_state
 from aryl.core.model import JobState, Tenure, check_tenure_edge
-from aryl.core.pending import DemandClass
 from aryl.core.plan import Cause, Launch, Loan, Reclaim, Release, Reserve, Resize, Return, Step, Stop
 from aryl.errors import IllegalTransitionError
 
@@ -78,6 +77,7 @@ def _resize(cluster: Cluster, step: Resize) -> None:
         shed(cluster, job, slot, cluster.now)
     for slot in step.add:
         add_slot(cluster, job, slot, cluster.now)
+    note_growth(cluster, job)
     if step.add:
         job.grown_s = cluster.now
     if step.cause is Cause.GROWTH:
@@ -120,7 +120,7 @@ def _unhold(cluster: Cluster, claimant: str) -> None:
 
 
 def _queue_again(cluster: Cluster, job: Job) -> None:
-    cluster.pending.add(DemandClass.of(job.spec, job.min_workers), cluster.queue_key(job), job.spec.job_id)
+    cluster.pending.add(cluster.demand_class(job), cluster.queue_key(job), job.spec.job_id)
 
 
 def _change_tenure(cluster: Cluster, server_id: str, tenure: Tenure, deadline_s: float) -> None:

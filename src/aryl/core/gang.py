@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from aryl.core.cluster import Cluster, Job, Server
 from aryl.core.model import FINAL_STATES, JobState, Slot, check_job_edge
+
+Key = TypeVar("Key", int, str)
 
 
 def to_state(job: Job, state: JobState) -> None:
@@ -14,7 +18,7 @@ def to_state(job: Job, state: JobState) -> None:
 
 def regauge(cluster: Cluster, job: Job, now_s: float) -> None:
     """From now on the job makes progress at the rate of its live workers."""
-    job.progress.set_rate(now_s, cluster.rate(job.spec, cluster.workers_by_type(job)))
+    job.progress.set_rate(now_s, cluster.rate(job.spec, job.kinds))
 
 
 def add_slot(cluster: Cluster, job: Job, slot: Slot, now_s: float) -> None:
@@ -95,10 +99,22 @@ def end_job(cluster: Cluster, job: Job, state: JobState, now_s: float) -> None:
 def enter_live(cluster: Cluster, job: Job) -> None:
     """The job runs from now on."""
     cluster.live[job.spec.job_id] = job
-    if job.elastic:
-        cluster.elastic[job.spec.job_id] = job
+    note_growth(cluster, job)
     priority = job.spec.priority
     cluster.live_by_priority[priority] = cluster.live_by_priority.get(priority, 0) + 1
+
+
+def note_growth(cluster: Cluster, job: Job) -> None:
+    """Keep account of whether a live job has flexible demand, and whether that is met."""
+    job_id = job.spec.job_id
+    if job.elastic:
+        cluster.elastic[job_id] = job
+    else:
+        cluster.elastic.pop(job_id, None)
+    if job.elastic and job.workers < job.max_workers:
+        cluster.growable[job_id] = job
+    else:
+        cluster.growable.pop(job_id, None)
 
 
 def leave_live(cluster: Cluster, job: Job) -> None:
@@ -106,6 +122,7 @@ def leave_live(cluster: Cluster, job: Job) -> None:
     if cluster.live.pop(job.spec.job_id, None) is None:
         return
     cluster.elastic.pop(job.spec.job_id, None)
+    cluster.growable.pop(job.spec.job_id, None)
     priority = job.spec.priority
     left = cluster.live_by_priority[priority] - 1
     if left:
@@ -131,7 +148,9 @@ def _write(cluster: Cluster, job: Job, server: Server, old: Slot | None, new: Sl
     gpus = (base + flexible) * per_worker
     job.gpus += gpus
     server.used += gpus
+    _count(job.kinds, server.spec.gpu_type, base + flexible)
     if flexible:
+        _count(job.flexible_on, server.shelf, flexible)
         server.flexible_gpus += flexible * per_worker
         cluster.shelf_flexible[server.shelf] += flexible * per_worker
         if server.flexible_gpus:
@@ -142,3 +161,11 @@ def _write(cluster: Cluster, job: Job, server: Server, old: Slot | None, new: Sl
         held = cluster.project_gpus.get(job.spec.project, 0) + gpus
         cluster.project_gpus[job.spec.project] = held
     cluster.refresh(server)
+
+
+def _count(counts: dict[Key, int], key: Key, change: int) -> None:
+    left = counts.get(key, 0) + change
+    if left:
+        counts[key] = left
+    else:
+        counts.pop(key, None)

@@ -56,7 +56,14 @@ def _jobs(cluster: Cluster) -> Iterator[str]:
         base = sum(slot.base for slot in job.slots.values())
         flexible = sum(slot.flexible for slot in job.slots.values())
         gpus = sum(slot.gpus for slot in job.slots.values())
-        if (base, flexible, gpus) != (job.base, job.flexible, job.gpus):
+        kinds: dict[str, int] = {}
+        flexible_on: dict[int, int] = {}
+        for server_id, slot in job.slots.items():
+            server = cluster.server_by_id[server_id]
+            kinds[server.spec.gpu_type] = kinds.get(server.spec.gpu_type, 0) + slot.workers
+            if slot.flexible:
+                flexible_on[server.shelf] = flexible_on.get(server.shelf, 0) + slot.flexible
+        if (base, flexible, gpus) != (job.base, job.flexible, job.gpus) or (kinds, flexible_on) != (job.kinds, job.flexible_on):
             yield f"job {job_id} miscounts its workers"
         for server_id, slot in job.slots.items():
             if cluster.server_by_id[server_id].jobs.get(job_id) != slot:
@@ -79,9 +86,8 @@ def _size(cluster: Cluster, job_id: str) -> Iterator[str]:
         yield f"job {job_id} has {job.workers} workers outside its limits"
     if job.base != job.min_workers:
         yield f"job {job_id} has {job.base} base workers, its gang is {job.min_workers}"
-    kinds = cluster.workers_by_type(job)
-    if len(kinds) > 1 and not job.spec.heterogeneous:
-        yield f"job {job_id} isn't heterogeneous but holds {sorted(kinds)}"
+    if len(job.kinds) > 1 and not job.spec.heterogeneous:
+        yield f"job {job_id} isn't heterogeneous but holds {sorted(job.kinds)}"
     accepted = {stand.shelf for stand in cluster.stands(job.spec)}
     if any(cluster.server_by_id[server_id].shelf not in accepted for server_id in job.slots):
         yield f"job {job_id} stands on a server that it doesn't accept"
@@ -123,6 +129,9 @@ def _indexes(cluster: Cluster) -> Iterator[str]:
         yield f"the set of live jobs is stale: {sorted(live ^ set(cluster.live))}"
     if {job_id for job_id in live if cluster.jobs[job_id].elastic} != set(cluster.elastic):
         yield "the set of live elastic jobs is stale"
+    growable = {job_id for job_id, job in cluster.elastic.items() if job.workers < job.max_workers}
+    if growable != set(cluster.growable):
+        yield "the set of jobs that could grow is stale"
     counts: dict[int, int] = {}
     for job_id in live:
         priority = cluster.jobs[job_id].spec.priority

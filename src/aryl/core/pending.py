@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heapreplace, merge
 from typing import NamedTuple
 
-from aryl.core.model import JobSpec
-
 QueueKey = tuple[float, ...]
 
 
 class DemandClass(NamedTuple):
-    """What decides whether a waiting job fits: its gang and where it may stand. `priority` decides what it may displace."""
+    """What decides whether a waiting job fits: its gang, where it may stand, and whom it may displace."""
 
     workers: int
     gpus_per_worker: int
@@ -26,19 +24,6 @@ class DemandClass(NamedTuple):
     gpu_types: tuple[tuple[str, float], ...]
     priority: int
     project: str
-
-    @classmethod
-    def of(cls, spec: JobSpec, min_workers: int) -> DemandClass:
-        """The class of a job with this base demand."""
-        return cls(
-            min_workers,
-            spec.gpus_per_worker,
-            spec.fungible,
-            spec.heterogeneous,
-            spec.gpu_types,
-            spec.priority,
-            spec.project,
-        )
 
 
 class Entry(NamedTuple):

@@ -90,6 +90,10 @@ class Draft:
         """Workers that this draft adds to a running job."""
         return tuple(self._grown.get(job_id, ()))
 
+    def may_grow(self, job: Job) -> bool:
+        """Whether the draft neither stops a live job nor takes workers from it."""
+        return job.spec.job_id not in self.preemptions and job.spec.job_id not in self._shed
+
     def undecided(self, job: Job) -> bool:
         """Whether the draft has left a live job alone so far."""
         job_id = job.spec.job_id

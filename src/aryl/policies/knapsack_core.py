@@ -47,7 +47,7 @@ class Items:
     __slots__ = ("ends", "group_of", "groups", "origin", "owner", "starts", "values", "weights")
 
     def __init__(self, weights: IntArray, values: FloatArray, owner: IntArray, origin: IntArray) -> None:
-        """`owner` is each item's group, rising, as the caller numbers it; `origin` its place in the arrays."""
+        """`owner` is each item's group, rising, by the caller's count; `origin` its place in the arrays."""
         self.weights, self.values, self.owner, self.origin = weights, values, owner, origin
         opens = np.ones(len(owner), dtype=bool)
         np.not_equal(owner[1:], owner[:-1], out=opens[1:])

@@ -165,10 +165,10 @@ def _whole_servers(
     if rest:
         trial = index.fork()
         take_all(trial, places, stand.gpus_per_worker, Content.BASE)
-        place = _best_fit(trial, order, rest * stand.gpus_per_worker)
-        if place is None:
+        last = _best_fit(trial, order, rest * stand.gpus_per_worker)
+        if last is None:
             return None
-        places[place] = rest
+        places[last] = rest
     return places
 
 

@@ -36,8 +36,8 @@ from aryl.policies.reclaim_problem import Board, ReclaimAnswer, ReclaimInstance,
 NODE_LIMIT = 200
 TIME_LIMIT_S = 60.0
 
-# The solver gets lost work in whole units, of which the total is at most about so many: sums of whole numbers can
-# be held fixed without a margin that tolerances could eat.
+# The solver gets lost work in whole units, at most about so many of them: sums of whole numbers can be held
+# fixed without a margin that tolerances could eat.
 _UNITS = 1e6
 
 
@@ -51,8 +51,8 @@ def solve_exactly(
 ) -> ReclaimAnswer:
     """The answer of fewest preemptions, then least lost work, then fewest collateral GPUs.
 
-    `proven_optimal` tells whether it was proven within the limits (lost work to a millionth of the total), which
-    hold for each of the three solves. Raises InputError without HiGHS.
+    `proven_optimal` tells whether it was proven within the limits, which hold for each of the three solves
+    (lost work to a millionth of the total). Raises InputError without HiGHS.
     """
     highspy = _highspy()
     board = Board(instance, deadline_s)
@@ -62,13 +62,12 @@ def solve_exactly(
     if missing <= 0:
         return board.answer(wanted, steps, proven_optimal=True)
     chosen, proven = model.solve(highspy, missing, node_limit, time_limit_s)
-    if not proven:
-        greedy = _greedy(instance, wanted, deadline_s)
-        starts = [{place for place, server in enumerate(model.servers) if server in greedy}]
-        if chosen is not None:
-            starts.append(chosen)
-        chosen = min((improve(model, start) for start in starts), key=model.loss)
-    among = {model.servers[place] for place in chosen or ()}
+    greedy = _greedy(instance, wanted, deadline_s)
+    start = {place for place, server in enumerate(model.servers) if server in greedy}
+    if not proven or model.loss(start)[0] < model.loss(chosen)[0]:
+        proven = False
+        chosen = min((improve(model, begin) for begin in (start, chosen) if begin), key=model.loss)
+    among = {model.servers[place] for place in chosen}
     steps += take_by_rule(board, wanted, Rule.EXACT, cost_of(Rule.EXACT), among)
     return board.answer(wanted, steps, proven)
 
@@ -97,7 +96,8 @@ def _solver(highspy: Any, node_limit: int) -> Any:
 
     solver = Silent()
     solver.silent()
-    settings = {"threads": 1, "random_seed": 0, "mip_rel_gap": 0.0}
+    # Presolve is off because HiGHS 1.16's calls some of these programmes infeasible; it saves no time here.
+    settings = {"threads": 1, "random_seed": 0, "mip_rel_gap": 0.0, "presolve": "off"}
     for option, setting in {**settings, "mip_max_nodes": node_limit}.items():
         solver.setOptionValue(option, setting)
     return solver
@@ -138,12 +138,11 @@ class _Model:
         collateral = sum(self.gpus[row] for row in lost) - returned
         return len(lost), math.fsum(self.lost_work_gpu_s[row] for row in lost), collateral
 
-    def solve(
-        self, highspy: Any, wanted: int, node_limit: int, time_limit_s: float
-    ) -> tuple[set[int] | None, bool]:
+    def solve(self, highspy: Any, wanted: int, node_limit: int, time_limit_s: float) -> tuple[set[int], bool]:
         """The chosen places in `servers`, and whether they are proven to be those of the least loss.
 
-        Without a proof they are the best that the solver ended with by itself or at its limit of nodes.
+        Without a proof they are the best that the solver ended with by itself or at its limit of nodes; none
+        if there weren't any.
         """
         programme = self._programme(highspy, wanted)
         solver = _solver(highspy, node_limit)
@@ -156,7 +155,7 @@ class _Model:
         collateral[servers : servers + jobs] = self.gpus
         collateral[servers + jobs :] = [-gpus for flexible in self.flexible for gpus in flexible.values()]
         indices = np.arange(columns, dtype=np.int32)
-        chosen: set[int] | None = None
+        chosen: set[int] = set()
         for held_row, objective in ((1, count), (2, lost), (None, collateral)):
             solver.setOptionValue("time_limit", solver.getRunTime() + time_limit_s)
             solver.changeColsCost(columns, indices, objective)

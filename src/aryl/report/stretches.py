@@ -68,7 +68,7 @@ class Stretches:
         began = self._open.get(number, {})
         kept = {}
         for key, (attempt, workers, gpus, since_s) in began.items():
-            if held.get(key) == (workers, gpus) and job is not None and attempt == job.attempt:
+            if held.get(key) == (workers, gpus):
                 kept[key] = (attempt, workers, gpus, since_s)
                 del held[key]
             elif now_s > since_s:

@@ -128,7 +128,7 @@ class SimDriver:
         """The job goes on at `from_s` with the workers that it has now; note when it will be done."""
         job_id = job.spec.job_id
         self._forget_finish(job_id)
-        rate = cluster.rate(job.spec, cluster.workers_by_type(job))
+        rate = cluster.rate(job.spec, job.kinds)
         left_s = max(self._durations_s[job_id] - job.progress.done_s, 0.0)
         self._finish[job_id] = self._sequence
         self._push(_COMPLETION, Finished(from_s + left_s / rate, job_id, job.attempt))

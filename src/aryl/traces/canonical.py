@@ -78,7 +78,7 @@ def _default(column: Column) -> bool | None:
 
 
 def _check_columns(table: Table) -> None:
-    line = None if table.kind == "parquet" else 1
+    line = table.header_line
     found = table.frame.columns
     for name in found:
         if name not in NAMES:

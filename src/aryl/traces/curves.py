@@ -87,7 +87,7 @@ def _curve(table: Table, name: str, source: str) -> DemandCurve:
 
 def _canonical_columns(table: Table) -> tuple[str, str, str | None]:
     others = [name for name in table.frame.columns if name != "time_s"]
-    line = None if table.kind == "parquet" else 1
+    line = table.header_line
     found = ", ".join(table.frame.columns)
     if len(others) != 1 or len(table.frame.columns) != 2:
         raise InputError(

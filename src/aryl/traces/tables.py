@@ -49,6 +49,7 @@ class Table:
     kind: str
     text: str = field(default="", repr=False)
     row_numbers: tuple[int, ...] | None = field(default=None, repr=False)
+    header_line: int | None = None
 
     def line(self, row: int) -> int | None:
         """The line of the file on which row `row` (from 0) stands; None where a file has no lines."""
@@ -61,7 +62,8 @@ class Table:
         reader = csv.reader(io.StringIO(self.text, newline=""))
         end_of_previous = 0
         for index, _ in enumerate(reader):
-            if index == number + 1:
+            # Each blank line before the header counts as one.
+            if index == number + (self.header_line or 1):
                 break
             end_of_previous = reader.line_num
         return end_of_previous + 1
@@ -126,21 +128,21 @@ def _read_parquet(path: Path, content: bytes) -> Table:
 
 
 def _read_csv(path: Path, text: str) -> Table:
-    header = [name.strip() for name in next(csv.reader(io.StringIO(text, newline="")), [])]
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    start = len(text) - len(text.lstrip("\n"))
+    header = [name.strip() for name in next(csv.reader(io.StringIO(text[start:], newline="")))]
     twice = next((name for name in header if header.count(name) > 1), None)
     if twice is not None:
-        raise InputError("the column is named twice", file=str(path), line=1, field=twice)
+        raise InputError("the column is named twice", file=str(path), line=start + 1, field=twice)
     try:
-        frame = pl.read_csv(
-            io.BytesIO(text.encode()), infer_schema=False, raise_if_empty=False, encoding="utf8"
-        )
+        frame = pl.read_csv(io.BytesIO(text[start:].encode()), infer_schema=False, raise_if_empty=False)
+        frame.columns = header
     except pl.exceptions.PolarsError as error:
         reason = str(error).splitlines()[0]
         raise _ragged(path, text, len(header)) or InputError(
             f"is not a CSV table: {reason}", file=str(path)
         ) from None
-    frame.columns = header
-    return _without_blank_rows(Table(str(path), frame, "csv", text))
+    return _without_blank_rows(Table(str(path), frame, "csv", text, header_line=start + 1))
 
 
 def _ragged(path: Path, text: str, width: int) -> InputError | None:

@@ -1,0 +1,133 @@
+"""One elastic job on one shelf, as phase 2 sees it: what it has there, what more would be worth, what a change costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from aryl.core.cluster import Cluster, Job, Stand
+from aryl.core.free_index import FreeIndex
+from aryl.core.model import Slot, allowed_size
+from aryl.policies.gain import relative_times
+from aryl.policies.placement import Places
+
+GuessLeft = Callable[[Job, float], float]
+
+
+@dataclass(slots=True)
+class Candidate:
+    """An elastic job on one shelf.
+
+    `fixed`: workers that aren't decided here; `here`: flexible workers that it has here; `most`: how many it may have here;
+    `left_s`: base seconds left; `slower`: by how much workers here slow down all, beyond what the speed-up curve
+    says; `cost_s`: what a change costs; `target`: flexible workers that it is to have here.
+    """
+
+    job: Job
+    stand: Stand
+    fixed: int
+    here: int
+    most: int
+    left_s: float
+    slower: float
+    cost_s: float
+    may_grow: bool
+    target: int = 0
+
+    @property
+    def weight(self) -> int:
+        """GPUs a worker."""
+        return self.stand.gpus_per_worker
+
+    def time_s(self, flexible: int) -> float:
+        """Seconds until the job ends with this many flexible workers here."""
+        factor = self.slower if flexible else 1.0
+        return self.left_s * float(_times(self)[self.fixed + flexible]) * factor
+
+
+def worth(candidate: Candidate) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """The value in seconds of each allowed number of flexible workers here, and those numbers; shapes alike.
+
+    What a change costs is taken off every item but the present one; where the job has none here, staying is the empty item.
+    """
+    fixed, here, cost_s = candidate.fixed, candidate.here, candidate.cost_s
+    workers = _counts(candidate.job.spec.sizes, fixed, candidate.most if candidate.may_grow else here)
+    times = _times(candidate)
+    values = candidate.left_s * (times[fixed] - times[fixed + workers] * candidate.slower)
+    if cost_s:
+        if here:
+            # Going down to none costs as well: instead of lowering all others, lift the present one.
+            values[workers == here] += cost_s
+        else:
+            values -= cost_s
+    return values, workers
+
+
+def whole_gain_s(candidate: Candidate) -> float:
+    """By how much the job would end sooner with all that it may have here."""
+    return candidate.time_s(candidate.here) - candidate.time_s(candidate.most)
+
+
+def pays(candidate: Candidate, count: int) -> bool:
+    """Whether growing by `count` workers is allowed and worth its cost."""
+    here = candidate.here
+    if count <= 0 or not allowed_size(candidate.job.spec.sizes, candidate.fixed + here + count):
+        return False
+    return candidate.time_s(here) - candidate.time_s(here + count) > candidate.cost_s
+
+
+def could_move(growers: Sequence[Candidate], holders: Sequence[Candidate]) -> bool:
+    """Whether a GPU could be worth more with another job than where it is; False is certain.
+
+    Speed-up curves are concave, so the first further worker gains most a GPU and the last one's loss is least. If no gain a
+    GPU exceeds any loss a GPU, no exchange pays. Allowed sizes and mixed types break concavity; then anything may be.
+    """
+    everybody = [*growers, *holders]
+    if any(candidate.job.spec.sizes or candidate.slower != 1.0 for candidate in everybody):
+        return True
+    gain = max((one.time_s(one.here) - one.time_s(one.here + 1)) / one.weight for one in growers)
+    loss = min(
+        ((one.time_s(one.here - 1) - one.time_s(one.here)) / one.weight for one in everybody if one.here),
+        default=float("inf"),
+    )
+    return gain > loss
+
+
+def leaving_slots(cluster: Cluster, candidate: Candidate, workers: int) -> list[Slot]:
+    """Which of a job's flexible workers here go: from the servers with fewest of them, so that servers become empty."""
+    shelf = candidate.stand.shelf
+    here = [
+        slot
+        for slot in candidate.job.slots.values()
+        if slot.flexible and cluster.server_by_id[slot.server_id].shelf == shelf
+    ]
+    leaving: list[Slot] = []
+    for slot in sorted(here, key=lambda slot: slot.flexible):
+        if workers <= 0:
+            break
+        count = min(workers, slot.flexible)
+        leaving.append(slot._replace(base=0, flexible=count))
+        workers -= count
+    return leaving
+
+
+def give_back(index: FreeIndex, placed: Places, gpus_per_worker: int) -> None:
+    """Undo a placement on the index."""
+    for place, workers in placed.items():
+        index.give(place, workers * gpus_per_worker)
+
+
+def _times(candidate: Candidate) -> npt.NDArray[np.float64]:
+    spec = candidate.job.spec
+    return relative_times(spec.speedup, spec.min_workers, candidate.fixed + candidate.most)
+
+
+@lru_cache(maxsize=4096)
+def _counts(sizes: tuple[int, ...], fixed: int, most: int) -> npt.NDArray[np.int64]:
+    """The allowed numbers of flexible workers, 1..most, on top of `fixed` others."""
+    counts = [count for count in range(1, most + 1) if allowed_size(sizes, fixed + count)]
+    return np.array(counts, dtype=np.int64)

@@ -161,6 +161,28 @@ def test_a_tie_goes_to_fewer_collateral_gpus_then_to_less_lost_work_then_to_the_
     assert solve(alike, 1, Rule.SERVER_FRACTION).servers_to_return == (0,)
 
 
+def test_workers_scaled_in_with_a_returned_server_are_no_collateral_any_more() -> None:
+    problem = instance(
+        ({"p": 6}, {"E": 2}), ({"q": 6}, {}), ({"E": 6}, {}), ({"r": 2, "s": 2, "t": 2}, {"q": 1})
+    )
+    answer = solve(problem, 2, Rule.SERVER_FRACTION)
+    # At first E would vacate 2 GPUs elsewhere, q one. Once I1 is returned, E has none elsewhere.
+    assert (preempted(problem, answer), answer.collateral_gpus) == (["p", "E"], 0)
+
+
+def test_workers_scaled_in_with_an_emptied_server_are_no_collateral_any_more() -> None:
+    problem = instance(
+        ({"a": 8}, {}),
+        ({"a": 4}, {"E": 2}),
+        ({"q": 6}, {}),
+        ({"E": 6}, {}),
+        ({"r": 2, "s": 2, "t": 2}, {"q": 1}),
+    )
+    answer = solve(problem, 3, Rule.SERVER_FRACTION)
+    assert answer.servers_to_return == (0, 1, 3)
+    assert (preempted(problem, answer), answer.collateral_gpus) == (["a", "E"], 0)
+
+
 def test_thirds_add_up_to_a_whole() -> None:
     thirds: Placement = {"a": 1, "b": 1, "c": 1}
     problem = instance((thirds, {}), (thirds, {}), (thirds, {}), ({"d": 8}, {}), lost={"a": 1.0})

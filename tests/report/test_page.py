@@ -80,12 +80,16 @@ def test_runs_of_one_policy_are_told_apart(told: Drive) -> None:
 def test_the_distributions_hold_the_finished_jobs(told: Drive) -> None:
     figure = figures_of(page([told.outcome()], ""))
     jct, queuing = figure["jct"]["data"][0], figure["queuing"]["data"][0]
-    assert (jct["x"][0], jct["x"][-1], len(jct["x"])) == (20.0, 150.0, charts.QUANTILES + 1)
-    assert (queuing["x"][0], queuing["x"][-1]) == (
-        1.0,
-        70.0,
-    )  # no wait at all can't be drawn on a logarithmic axis
-    assert (jct["y"][0], jct["y"][-1]) == (0.0, 100.0)
+    assert (jct["x"], jct["y"]) == ([20.0, 80.0, 90.0, 150.0], [25.0, 50.0, 75.0, 100.0])
+    # No wait at all can't be drawn on a logarithmic axis.
+    assert queuing["x"] == [1.0, 1.0, 30.0, 70.0]
+
+
+def test_a_distribution_of_many_jobs_keeps_its_ends_in_few_points() -> None:
+    values = np.arange(1.0, 70_001.0)
+    line = charts.distribution([values], ["fifo"], "JCT")["data"][0]
+    assert len(line["x"]) == charts.MOST_STEPS
+    assert (line["x"][0], line["x"][-1], line["y"][-1]) == (1.0, 70_000.0, 100.0)
 
 
 def test_the_pools_are_drawn_as_they_were_used(told: Drive) -> None:

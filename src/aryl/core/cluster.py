@@ -94,6 +94,7 @@ class Job:
         "preemptions",
         "progress",
         "revision",
+        "scaled_in_s",
         "slots",
         "spec",
         "state",
@@ -118,6 +119,7 @@ class Job:
         self.progress = Progress(spec.checkpoint_s)
         self.launched_s = float("-inf")
         self.grown_s = float("-inf")
+        self.scaled_in_s = float("-inf")  # when workers were last taken from it
         self.pending_since_s = now_s
         self.preemptions = 0
         self.at_front = False
@@ -158,6 +160,11 @@ class Job:
         if remaining_s is None or self.progress.rate <= 0.0:
             return float("inf")
         return remaining_s / self.progress.rate
+
+    def may_grow_from_s(self, cooldown_s: float) -> float:
+        """When the job has rested since its last growth: twice as long if that was taken back before it had."""
+        taken_back = self.grown_s <= self.scaled_in_s < self.grown_s + cooldown_s
+        return self.grown_s + cooldown_s * (2.0 if taken_back else 1.0)
 
     def lost_gpu_s(self, now_s: float) -> float:
         """GPU-seconds of work at base demand that a stop now would lose."""
@@ -215,8 +222,9 @@ class Cluster:
         self.claims_made = 0
         self.claims_dropped = 0
         self.live_by_priority: dict[int, int] = {}
-        self.project_gpus: dict[str, int] = {}
+        self.project_gpus: dict[str, int] = {}  # of base workers
         self.rebalanced_s = float("-inf")  # when flexible demand was last moved
+        self.scaled_in_s = float("-inf")  # when flexible workers last had to make room
         self._stands: dict[tuple[int, tuple[tuple[str, float], ...], bool], tuple[Stand, ...]] = {}
 
     def stands(self, spec: JobSpec) -> tuple[Stand, ...]:

@@ -61,7 +61,7 @@ def _launch(cluster: Cluster, step: Launch) -> None:
     job.revision = 0
     job.at_front = False
     job.launched_s = cluster.now
-    job.grown_s = float("-inf")
+    job.grown_s = job.scaled_in_s = float("-inf")
     for slot in step.slots:
         add_slot(cluster, job, slot, cluster.now)
     enter_live(cluster, job)
@@ -80,6 +80,10 @@ def _resize(cluster: Cluster, step: Resize) -> None:
     note_growth(cluster, job)
     if step.add:
         job.grown_s = cluster.now
+    if step.remove:
+        job.scaled_in_s = cluster.now
+        if step.cause in (Cause.BASE_DEMAND, Cause.RECLAIM):
+            cluster.scaled_in_s = cluster.now
     if step.cause is Cause.GROWTH:
         cluster.rebalanced_s = cluster.now
     cluster.troubled.pop(step.job_id, None)

@@ -71,7 +71,7 @@ _ARYL_OPTIONS = (
     ),
     OptionInfo("order", "sjf", "phase 1: sjf | las | size pass over what doesn't fit, fifo is strict"),
     OptionInfo("cooldown", "5m", "time between two growths of a job"),
-    OptionInfo("min_interval", "0", "time between two moves of flexible demand"),
+    OptionInfo("min_interval", "60s", "time between two moves of flexible demand"),
     OptionInfo("min_runtime", "0", "nobody is preempted for a job before it has run that long"),
     OptionInfo("reserve_after", "never", "a gang that has waited that long gets a reservation"),
     _SCATTER,

@@ -1,49 +1,62 @@
-"""Start now on slower GPUs, or wait for fast ones? Compare the estimated finishing times (algorithms, section 4; the rule is ours).
+"""Start now at less than full speed, or wait for better GPUs? Compare the estimated finishing times.
 
-The question arises only where a slower GPU makes a job slower; under the paper's accounting a worker takes more GPUs instead
-and runs at full speed, so waiting never pays.
+The question is raised by algorithms, section 4; the rule is ours. It arises in two cases: where a slower GPU makes a job
+slower (under the paper's accounting a worker takes more GPUs instead and runs at full speed), and where a heterogeneous
+job would be spread over two GPU types and lose efficiency by that.
 """
 
 from __future__ import annotations
 
-from aryl.core.cluster import Cluster, Job
+from aryl.core.cluster import Cluster, Job, Stand
 from aryl.core.model import Accounting, Slot
-from aryl.policies.admission import Starter
+from aryl.policies.admission import Starter, could_fit
+from aryl.policies.displace import without_flexible
 from aryl.policies.draft import Draft
 from aryl.policies.placement import Scatter, place_base
 from aryl.policies.shadow import shadow_of
 
 
 def patient(starter: Starter, scatter: Scatter) -> Starter:
-    """The starter, except for jobs that are expected to end sooner if they wait for faster GPUs."""
+    """The starter, except for jobs that are expected to end sooner if they wait for better GPUs."""
 
     def start(draft: Draft, job: Job) -> bool:
-        if draft.cluster.accounting is Accounting.SLOWER and sooner_if_it_waits(draft, job, scatter):
-            return False
-        return starter(draft, job)
+        return not sooner_if_it_waits(draft, job, scatter) and starter(draft, job)
 
     return start
 
 
 def sooner_if_it_waits(draft: Draft, job: Job, scatter: Scatter) -> bool:
-    """Whether a job that would have to start on slower GPUs now is expected to end sooner on fast ones later."""
-    cluster, now = draft.cluster, draft.cluster.now
-    stands = cluster.stands(job.spec)
-    fastest = max((stand.speed for stand in stands), default=0.0)
-    fast = [stand for stand in stands if stand.speed == fastest]
-    left_s = job.remaining_s(now)
-    if len(fast) == len(stands) or left_s is None:
+    """Whether a job that would have to start below its best speed now is expected to end sooner if it waits."""
+    cluster, spec = draft.cluster, job.spec
+    mixing_costs = spec.heterogeneous and spec.mixed_efficiency < 1.0
+    if not mixing_costs and cluster.accounting is not Accounting.SLOWER:
         return False
-    if (
-        place_base(draft.untouched_index.fork(), cluster, job.spec, job.min_workers, scatter, fast)
-        is not None
-    ):
+    left_s = job.remaining_s(cluster.now)
+    if left_s is None or not could_fit(cluster, draft, job, extra=True):
         return False
-    slots = place_base(draft.untouched_index.fork(), cluster, job.spec, job.min_workers, scatter)
-    shadow = shadow_of(cluster, job, scatter, draft.untouched_index, fast)
-    if slots is None or shadow is None:
+    slots = place_base(draft.untouched_index.fork(), cluster, spec, job.min_workers, scatter)
+    if slots is None and cluster.flexible_mask:
+        slots = place_base(without_flexible(draft, spec.priority), cluster, spec, job.min_workers, scatter)
+    if slots is None:
         return False
-    return shadow.at_s + left_s / fastest < now + left_s / _rate(cluster, job, slots)
+    stands = cluster.stands(spec)
+    best = max(stand.speed for stand in stands)
+    rate = _rate(cluster, job, slots)
+    if rate >= best:
+        return False
+    ends_now_s = cluster.now + left_s / rate
+    for pure in _by_type(cluster, [stand for stand in stands if stand.speed == best]):
+        shadow = shadow_of(cluster, job, scatter, draft.untouched_index, pure)
+        if shadow is not None and shadow.at_s + left_s / best < ends_now_s:
+            return True
+    return False
+
+
+def _by_type(cluster: Cluster, stands: list[Stand]) -> list[list[Stand]]:
+    groups: dict[str, list[Stand]] = {}
+    for stand in stands:
+        groups.setdefault(cluster.free.shelves[stand.shelf].gpu_type, []).append(stand)
+    return list(groups.values())
 
 
 def _rate(cluster: Cluster, job: Job, slots: tuple[Slot, ...]) -> float:

@@ -1,12 +1,14 @@
-"""Preempting for a waiting job: who has to go so that it can start (ours; the paper preempts for reclaims only).
+"""Preempting for a waiting job: who has to go so that it can start (ours; the paper preempts for reclaims
+only).
 
-A job may displace jobs of lower priority; and a project that is below its guaranteed share may take it back from projects above
-theirs. Nobody is preempted before it has run `min_runtime_s`, and never without a complete place for the claimant: victims are
-chosen so that as few jobs as possible stop, then least work is lost.
+A job may displace jobs of lower priority; and a project that is below its guaranteed share may take it back
+from projects above theirs. Nobody is preempted before it has run `min_runtime_s`, and never without a
+complete place for the claimant: victims are chosen so that as few jobs as possible stop, then least work is
+lost.
 
-How: if one victim suffices, the cheapest such; else victims are added, cheapest first, until the gang fits, and then each that
-turns out not to be needed is left alone. Count jobs, not workers: a victim that is striped over many servers frees its
-GPUs on all of them.
+How: if one victim suffices, the cheapest such; else victims are added, cheapest first, until the gang fits,
+and then each that turns out not to be needed is left alone. Count jobs, not workers: a victim that is
+striped over many servers frees its GPUs on all of them.
 """
 
 from __future__ import annotations
@@ -38,30 +40,29 @@ class Preempting:
         """A starter that stops others where the job's priority or its project's share allows it."""
 
         def start(draft: Draft, job: Job) -> bool:
-            cause = _entitled(draft.cluster, job)
-            if cause is None:
-                return False
-            victims = self._candidates(draft, job, cause, rested_only=True)
-            found = _fewest(draft, job, victims, scatter)
-            if found is None:
-                self._wake_when_rested(draft, job, cause)
-                return False
-            slots, chosen = found
-            _carry_out(draft, job, slots, chosen, victims, cause)
-            return True
+            causes = _entitled(draft, job)
+            for cause in causes:
+                victims = self._candidates(draft, job, cause, rested_only=True)
+                found = _fewest(draft, job, victims, cause, scatter)
+                if found is not None:
+                    _carry_out(draft, job, *found, victims, cause)
+                    return True
+            for cause in causes:
+                for other in self._candidates(draft, job, cause, rested_only=False):
+                    draft.wake_at(other.launched_s + self.min_runtime_s)
+            return False
 
         return start
 
     def victims_rest_until(self, draft: Draft, job: Job, scatter: Scatter) -> float | None:
         """When those that the job could preempt have run long enough, if that is all that it waits for."""
-        cause = _entitled(draft.cluster, job)
-        if cause is None or _fewest(
-            draft, job, self._candidates(draft, job, cause, rested_only=True), scatter
-        ):
-            return None
-        resting = self._candidates(draft, job, cause, rested_only=False)
-        found = _fewest(draft, job, resting, scatter)
-        return max(victim.launched_s + self.min_runtime_s for victim in found[1]) if found else None
+        ends_s = []
+        for cause in _entitled(draft, job):
+            resting = self._candidates(draft, job, cause, rested_only=False)
+            found = _fewest(draft, job, resting, cause, scatter)
+            if found is not None:
+                ends_s.append(max(victim.launched_s + self.min_runtime_s for victim in found[1]))
+        return min((end_s for end_s in ends_s if end_s > draft.cluster.now), default=None)
 
     def _candidates(self, draft: Draft, job: Job, cause: Cause, *, rested_only: bool) -> list[Job]:
         """Who may be stopped for the job, cheapest first."""
@@ -72,7 +73,7 @@ class Preempting:
             for other in cluster.live.values()
             if other.state in LIVE_STATES
             and draft.undecided(other)
-            and _may_displace(cluster, job, other, cause)
+            and _may_displace(draft, job, other, cause, ())
             and (not rested_only or now >= other.launched_s + self.min_runtime_s)
             and any(cluster.server_by_id[server_id].shelf in may_use for server_id in other.slots)
         ]
@@ -80,44 +81,82 @@ class Preempting:
             victims, key=lambda other: (other.spec.priority, other.lost_gpu_s(now), -other.spec.sequence)
         )
 
-    def _wake_when_rested(self, draft: Draft, job: Job, cause: Cause) -> None:
-        for other in self._candidates(draft, job, cause, rested_only=False):
-            draft.wake_at(other.launched_s + self.min_runtime_s)
 
-
-def _entitled(cluster: Cluster, job: Job) -> Cause | None:
-    """Why the job may preempt at all; None almost always, and cheaply so."""
+def _entitled(draft: Draft, job: Job) -> tuple[Cause, ...]:
+    """Why the job may preempt at all; nothing almost always, and cheaply so."""
+    cluster, causes = draft.cluster, []
     if cluster.live_by_priority and min(cluster.live_by_priority) < job.spec.priority:
-        return Cause.PRIORITY
+        causes.append(Cause.PRIORITY)
     guaranteed = cluster.guaranteed.get(job.spec.project)
-    if (
-        guaranteed is not None
-        and cluster.project_gpus.get(job.spec.project, 0) + job.spec.base_gpus <= guaranteed
-    ):
-        return Cause.QUOTA
-    return None
+    if guaranteed is not None:
+        wanted = job.min_workers * job.spec.gpus_per_worker
+        if _held_gpus(draft, job.spec.project) + wanted <= guaranteed:
+            causes.append(Cause.QUOTA)
+    return tuple(causes)
 
 
-def _may_displace(cluster: Cluster, job: Job, other: Job, cause: Cause) -> bool:
+def _may_displace(draft: Draft, job: Job, other: Job, cause: Cause, gone: Sequence[Job]) -> bool:
+    """Whether a job may stop another one, on top of those that are `gone` already.
+
+    What a project is guaranteed is safe from the priorities of other projects. Otherwise a share and a
+    priority could take the same place from each other for ever.
+    """
+    mine, theirs = job.spec.project, other.spec.project
     if cause is Cause.PRIORITY:
-        return other.spec.priority < job.spec.priority
-    project = other.spec.project
-    return project != job.spec.project and cluster.project_gpus.get(project, 0) > cluster.guaranteed.get(
-        project, 0
+        if other.spec.priority >= job.spec.priority:
+            return False
+        return mine == theirs or theirs not in draft.cluster.guaranteed or _over_share(draft, theirs, gone)
+    return mine != theirs and (not theirs or _over_share(draft, theirs, gone))
+
+
+def _over_share(draft: Draft, project: str, gone: Sequence[Job]) -> bool:
+    held = _held_gpus(draft, project)
+    held -= sum(_base_gpus(job.slots.values()) for job in gone if job.spec.project == project)
+    return held > draft.cluster.guaranteed.get(project, 0)
+
+
+def _held_gpus(draft: Draft, project: str) -> int:
+    """GPUs that a project's gangs hold or have claimed, as this draft would leave it.
+
+    Flexible workers don't count: they give way to any gang, so nobody needs a share to get past them.
+    """
+    cluster = draft.cluster
+    places = [claim.slots for name, claim in cluster.claims.items() if _belongs(cluster, name, project)]
+    places += [start.slots for name, start in draft.starts.items() if _belongs(cluster, name, project)]
+    stopped = [cluster.jobs[name] for name in draft.preemptions if _belongs(cluster, name, project)]
+    return (
+        cluster.project_gpus.get(project, 0)
+        + sum(_base_gpus(slots) for slots in places)
+        - sum(_base_gpus(job.slots.values()) for job in stopped)
     )
 
 
+def _base_gpus(slots: Iterable[Slot]) -> int:
+    return sum(slot.base * slot.gpus_per_worker for slot in slots)
+
+
+def _belongs(cluster: Cluster, job_id: str, project: str) -> bool:
+    return cluster.jobs[job_id].spec.project == project
+
+
 def _fewest(
-    draft: Draft, job: Job, victims: Sequence[Job], scatter: Scatter
+    draft: Draft, job: Job, victims: Sequence[Job], cause: Cause, scatter: Scatter
 ) -> tuple[tuple[Slot, ...], tuple[Job, ...]] | None:
-    """A place for the job and the victims that it takes."""
+    """A place for the job and the victims that it takes; None if there is none, or one that needs no victim.
+
+    (A job that fits as things are and doesn't start waits for another reason; a preemption would be for nothing.)
+    """
     index = without_flexible(draft, job.spec.priority)
+    if not victims or _place_without(index, draft.cluster, job, (), scatter) is not None:
+        return None
     for victim in victims:
         slots = _place_without(index, draft.cluster, job, (victim,), scatter)
         if slots is not None:
             return slots, (victim,)
     chosen: list[Job] = []
     for victim in victims:
+        if not _may_displace(draft, job, victim, cause, chosen):
+            continue
         chosen.append(victim)
         if _place_without(index, draft.cluster, job, chosen, scatter) is not None:
             break
@@ -175,12 +214,12 @@ def _carry_out(
                 collateral_gpus=outside,
             )
         )
-    # What victims don't vacate comes from free GPUs and flexible workers.
+    # What victims don't vacate comes from free GPUs and flexible workers, counted in single GPUs.
     rest = []
     for slot in slots:
-        workers = slot.base - vacated.get(slot.server_id, 0) // slot.gpus_per_worker
-        if workers > 0:
-            rest.append(slot._replace(base=workers))
+        gpus = slot.gpus - vacated.get(slot.server_id, 0)
+        if gpus > 0:
+            rest.append(Slot(slot.server_id, gpus, 0, 1))
     make_room(draft, tuple(rest), job.spec.priority)
     draft.start(job, slots, cause)
     draft.claiming.add(job.spec.job_id)

@@ -1,7 +1,9 @@
-"""A reservation for a large gang: shorter jobs may fill the gap before it, but nobody may push it back (ours; EASY backfilling).
+"""A reservation for a large gang: shorter jobs may fill the gap before it, but nobody may push it back
+(ours; EASY backfilling).
 
-The first job in the queue that has waited `after_s` and doesn't fit gets its shadow: the time and the place at which it is expected
-to start. Others start only if they are expected to end by then, or keep off the place.
+The first job in the queue that has waited `after_s` and doesn't fit gets its shadow: the time and the place
+at which it is expected to start. Others start only if they are expected to end by then, or keep off the
+place.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 
 from aryl.core.cluster import Cluster, Job
 from aryl.core.free_index import FreeIndex
-from aryl.policies.admission import Starter
+from aryl.policies.admission import Starter, walk_until_done
 from aryl.policies.draft import Draft
 from aryl.policies.placement import Scatter, place_base
 from aryl.policies.shadow import Shadow, shadow_of
@@ -24,20 +26,12 @@ class Reserving:
 
     def admit(self, draft: Draft, starters: tuple[Starter, ...], scatter: Scatter, *, strict: bool) -> None:
         """Walk the queue as `admission.admit` does, holding back what would delay the reservation."""
-        cluster = draft.cluster
         holder, shadow = self._reservation(draft, scatter)
-        walk = cluster.pending.walk()
-        while walk.next():
-            job = cluster.jobs[walk.job_id]
-            if job is not holder and shadow is not None and not _harmless(draft, job, shadow, scatter):
-                # A job behind it in its class may be shorter, so only this one is passed over.
-                walk.skip_job()
-            elif any(starter(draft, job) for starter in starters):
-                walk.skip_job()
-            elif strict:
-                return
-            else:
-                walk.skip_class()
+
+        def harmless(job: Job) -> bool:
+            return job is holder or shadow is None or _harmless(draft, job, shadow, scatter)
+
+        walk_until_done(draft, starters, strict=strict, allowed=harmless)
 
     def holding_back(self, draft: Draft, scatter: Scatter, job_id: str) -> str | None:
         """The job whose reservation keeps this one from starting, if one does."""

@@ -7,7 +7,7 @@ give is what is free there plus what flexible workers hold there already.
 A resize has to pay (ours): for a job that is running, every item but its present one is worth `resize_s` less. This makes
 the stay-as-you-are answer win all ties, and since moving costs are additive it also makes the knapsack quiescent: solved
 again after its answer has been carried out, it gives the same answer. A job that has just grown doesn't grow again for
-the cool-down. A scale-in is done only as far as somebody's growth needs it, and only if that growth finds a place.
+the cool-down, or for twice that if the growth was taken back meanwhile. A scale-in is done only as far as somebody's growth needs it, and only if that growth finds a place.
 
 This part runs at every event, so it looks before it solves: at the jobs that could grow; at whether they all get
 what they want; and at whether any worker could be worth more elsewhere than where it is.
@@ -44,7 +44,7 @@ class Scaling:
     """The scaling part of a policy. `estimates` False: remaining times are guessed from what jobs have run."""
 
     cooldown_s: float = 300.0
-    min_interval_s: float = 0.0
+    min_interval_s: float = 60.0
     estimates: bool = True
 
     def decide(self, draft: Draft) -> None:
@@ -60,12 +60,20 @@ class Scaling:
         if cluster.now < cluster.rebalanced_s + self.min_interval_s:
             draft.wake_at(cluster.rebalanced_s + self.min_interval_s)
             return
-        for shelf in sorted(range(len(cluster.free.shelves)), key=lambda n: not cluster.free.shelves[n].loaned):
-            self._share_shelf(draft, newcomers, shelf)
+        if cluster.now == cluster.scaled_in_s:
+            # Whoever has just had to make room would take it from others again.
+            draft.wake_at(cluster.now + self.min_interval_s)
+            return
+        shelves = sorted(range(len(cluster.free.shelves)), key=lambda n: not cluster.free.shelves[n].loaned)
+        # A job that loses efficiency by mixing GPU types gets its own type first, and mixes only what is left (ours).
+        mixed_too = any(job.spec.heterogeneous for job in (*cluster.growable.values(), *newcomers))
+        for mixing in (False, True) if mixed_too else (False,):
+            for shelf in shelves:
+                self._share_shelf(draft, newcomers, shelf, mixing=mixing)
 
-    def _share_shelf(self, draft: Draft, newcomers: Sequence[Job], shelf: int) -> None:
+    def _share_shelf(self, draft: Draft, newcomers: Sequence[Job], shelf: int, *, mixing: bool) -> None:
         cluster = draft.cluster
-        growers = self._growers(draft, newcomers, shelf)
+        growers = [one for one in self._growers(draft, newcomers, shelf) if (one.slower > 1.0) == mixing]
         if not growers:
             return
         least = min(candidate.weight for candidate in growers)
@@ -80,6 +88,7 @@ class Scaling:
                 and job_id not in growing
                 and draft.undecided(job)
                 and (found := self._candidate(draft, job, shelf)) is not None
+                and (found.slower > 1.0) == mixing
             ]
             for holder in holders:
                 holder.may_grow = False
@@ -105,7 +114,7 @@ class Scaling:
         for job in cluster.growable.values():
             if not draft.may_grow(job):
                 continue
-            rested_s = job.grown_s + self.cooldown_s
+            rested_s = job.may_grow_from_s(self.cooldown_s)
             if cluster.now < rested_s:
                 if shelf_has_room:
                     draft.wake_at(rested_s)

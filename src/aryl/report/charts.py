@@ -1,7 +1,7 @@
 """The page's charts as plain plotly figures: a list of traces and a layout each.
 
 They are plain data, so that the page holds only what is drawn: series come thinned from the outcome,
-distributions are reduced to quantiles, numbers are rounded to four digits. Colours are names such as `@c0`,
+distributions are reduced to 400 steps, numbers are rounded to four digits. Colours are names such as `@c0`,
 which page.js replaces by those of the reader's light or dark theme; runs differ by dash as well as by
 colour.
 """
@@ -18,7 +18,7 @@ from aryl.report.outcome import Floats, Outcome
 
 Figure = dict[str, Any]
 
-QUANTILES = 400
+MOST_STEPS = 400
 COLOURS = 8
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
@@ -32,7 +32,8 @@ def pools(outcome: Outcome, end_s: float) -> Figure:
     at = _rounded(series.edge_s / unit_s, 6)
     training, inference = outcome.gpus(Pool.TRAINING), outcome.gpus(Pool.INFERENCE)
     traces = [
-        _steps(at, series.training_gpus, "training: held by jobs", "@c0") | _filled("@c0", "training"),
+        _steps(at, series.training_gpus, "training: held by jobs", "@c0", width=0)
+        | _filled("@c0", "training"),
         _level(at, training, "training: all GPUs"),
     ]
     x_axis = {"title": {"text": unit}, "range": [0, end_s / unit_s]}
@@ -48,8 +49,8 @@ def pools(outcome: Outcome, end_s: float) -> Figure:
             "domain": [0, below - 0.04],
             "anchor": "x",
         }
-        need = _steps(at, series.need_gpus, "inference: needed", "@c2", axis="y2")
-        loaned = _steps(at, series.loaned_gpus, "inference: held by jobs on loan", "@c1", axis="y2")
+        need = _steps(at, series.need_gpus, "inference: needed", "@c2", axis="y2", width=0)
+        loaned = _steps(at, series.loaned_gpus, "inference: held by jobs on loan", "@c1", axis="y2", width=0)
         traces += [
             need | _filled("@c2", "inference"),
             loaned | _filled("@c1", "inference"),
@@ -82,18 +83,24 @@ def queue(outcomes: Sequence[Outcome], labels: Sequence[str]) -> Figure:
 def distribution(values: Sequence[Floats], labels: Sequence[str], title: str) -> Figure:
     """The share of jobs that need at most so many seconds, on a logarithmic scale; one second at least."""
     traces = []
-    shares = np.linspace(0.0, 1.0, QUANTILES + 1)
     for index, (some, label) in enumerate(zip(values, labels, strict=True)):
         if len(some) == 0:
             continue
+        # Every job is a step; with many jobs every so many, the shortest and the longest among them.
+        at = np.unique(np.linspace(0, len(some) - 1, min(len(some), MOST_STEPS)).round().astype(int))
         traces.append(
             {
                 "type": "scatter",
                 "mode": "lines",
                 "name": label,
-                "x": _rounded(np.maximum(np.quantile(some, shares), 1.0), 4),
-                "y": _rounded(100.0 * shares, 4),
-                "line": {"color": f"@c{index % COLOURS}", "dash": DASHES[index % len(DASHES)], "width": 2},
+                "x": _rounded(np.maximum(np.sort(some)[at], 1.0), 4),
+                "y": _rounded(100.0 * (at + 1) / len(some), 4),
+                "line": {
+                    "color": f"@c{index % COLOURS}",
+                    "dash": DASHES[index % len(DASHES)],
+                    "width": 2,
+                    "shape": "hv",
+                },
                 "hovertemplate": "%{y:.1f} % within %{x:,.0f} s",
             }
         )
@@ -113,7 +120,14 @@ def _unit(span_s: float) -> tuple[str, float]:
 
 
 def _steps(
-    at: list[float], level: Floats, name: str, colour: str, *, axis: str = "y", dash: str = "solid"
+    at: list[float],
+    level: Floats,
+    name: str,
+    colour: str,
+    *,
+    axis: str = "y",
+    dash: str = "solid",
+    width: float = 1.5,
 ) -> Figure:
     """A level as a line of steps; its last value is drawn up to the last edge."""
     values = _rounded(level, 4)
@@ -124,7 +138,7 @@ def _steps(
         "x": at,
         "y": [*values, *values[-1:]],
         "yaxis": axis,
-        "line": {"color": colour, "dash": dash, "width": 1.5, "shape": "hv"},
+        "line": {"color": colour, "dash": dash, "width": width, "shape": "hv"},
         "hovertemplate": "%{y:,.1f}",
     }
 

@@ -8,7 +8,7 @@
   function coloured(value) {
     if (typeof value === "string" && value.startsWith("@")) {
       const [name, fill] = value.slice(1).split("/");
-      return css(name) + (fill ? "55" : "");
+      return css(name) + (fill ? "88" : "");
     }
     if (Array.isArray(value)) return value.map(coloured);
     if (value && typeof value === "object") {
@@ -32,7 +32,7 @@
         plot_bgcolor: "rgba(0,0,0,0)",
         font: { color: css("ink"), family: "system-ui, sans-serif", size: narrow ? 11 : 13 },
         hoverlabel: { bgcolor: css("panel"), bordercolor: css("line"), font: { color: css("ink") }, namelength: -1 },
-        legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
+        legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, traceorder: "normal" },
         showlegend: true,
       });
       Plotly.react(id, coloured(figure.data), layout, { responsive: true, displaylogo: false, displayModeBar: false });

@@ -1,0 +1,1 @@
+"""The loop that every use of Aryl goes through, what it needs from the world, and the journal it keeps."""

@@ -1,7 +1,7 @@
 """A watcher that checks the invariants after every event; `simulation.check` switches it on.
 
-Besides the state's own consistency it checks what only a sequence of events can show: nothing is lent beyond what
-the inference side can spare (invariant 8).
+Besides the state's own consistency it checks what only a sequence of events can show: no server is lent that the inference
+side needs (invariant 8). Need is what every policy has to respect; one that lends by forecast and keeps headroom promises more.
 """
 
 from __future__ import annotations
@@ -14,15 +14,25 @@ from aryl.errors import InvariantError
 
 
 class Audit:
-    """Raises InvariantError at the first event that leaves the state wrong."""
+    """Raises InvariantError at the first event that leaves the state wrong.
+
+    `foresight`: whoever lends has to leave the forecast need and the headroom, not just the present need.
+    """
+
+    def __init__(self, *, foresight: bool = False) -> None:
+        self._foresight = foresight
 
     def saw(self, event: Event, cluster: Cluster) -> None:
         """Check the state after an event."""
         verify(cluster)
-        if isinstance(event, PlanCommitted) and any(isinstance(step, Loan) for step in event.plan.steps):
-            demand = cluster.demand
-            left = cluster.inference_mask.bit_count() - cluster.on_loan
-            if demand is None or left < demand.forecast_servers + cluster.headroom_servers - 1e-9:
-                raise InvariantError(
-                    f"at {event.at} s: {left} inference servers are left, {demand} needs more"
-                )
+        if not isinstance(event, PlanCommitted) or not any(isinstance(step, Loan) for step in event.plan.steps):
+            return
+        demand = cluster.demand
+        left = cluster.inference_mask.bit_count() - cluster.on_loan
+        if demand is None:
+            raise InvariantError(f"at {event.at} s: servers are lent, but the inference side has said nothing")
+        kept = demand.need_servers
+        if self._foresight:
+            kept = demand.forecast_servers + cluster.headroom_servers
+        if left < kept - 1e-9:
+            raise InvariantError(f"at {event.at} s: {left} inference servers are left, {kept} have to stay")

@@ -73,8 +73,18 @@ def run(
         wall_s=perf_counter() - began_s,
         policy_wall_s=loop.policy_wall_s,
         events=loop.events,
+        end_s=experiment.simulation.until if loop.cluster.jobs else None,
+        refused=world.refused,
+        notes=_notes(experiment),
     )
     return RunResult(decider.name, outcome)
+
+
+def _notes(experiment: Experiment) -> tuple[str, ...]:
+    """How to read the results."""
+    if experiment.cluster.inference.servers and experiment.inference.forecast == "oracle":
+        return ("The demand forecast is an oracle: it looks ahead in the curve, which no real forecast can.",)
+    return ()
 
 
 def simulate(

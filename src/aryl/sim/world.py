@@ -44,6 +44,7 @@ class World:
 
     declared: ev.ClusterDeclared
     arrivals: tuple[ev.Event, ...]
+    refused: dict[str, JobSpec]
     driver: SimDriver
 
 
@@ -83,6 +84,7 @@ def build_world(experiment: Experiment, workload: Workload, policy: Policy) -> W
     evolve(scratch, declared)
     fits: dict[object, bool] = {}
     arrivals: list[ev.Event] = []
+    refused: dict[str, JobSpec] = {}
     for spec in workload.specs:
         shape = (spec.min_workers, spec.gpus_per_worker, spec.fungible, spec.heterogeneous, spec.gpu_types)
         if shape not in fits:
@@ -90,6 +92,7 @@ def build_world(experiment: Experiment, workload: Workload, policy: Policy) -> W
         if fits[shape]:
             arrivals.append(ev.Submitted(spec.submit_s, spec))
         else:
+            refused[spec.job_id] = spec
             arrivals.append(
                 ev.Refused(spec.submit_s, spec.job_id, "the gang doesn't fit into the empty cluster")
             )
@@ -102,7 +105,7 @@ def build_world(experiment: Experiment, workload: Workload, policy: Policy) -> W
         overheads=Overheads(simulation.restart_s, simulation.resize_s, simulation.vacate_s),
         until_s=simulation.until,
     )
-    return World(declared, tuple(arrivals), driver)
+    return World(declared, tuple(arrivals), refused, driver)
 
 
 def declare(experiment: Experiment) -> ev.ClusterDeclared:

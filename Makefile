@@ -1,0 +1,41 @@
+# The two commands of a newcomer, and two more. Needs Python 3.11 or later, nothing else.
+# PYTHON=python3.12 make test   uses another interpreter; .venv is made anew when pyproject.toml changes.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+BENCHMARKS := $(filter-out __init__,$(basename $(notdir $(wildcard benchmarks/*.py))))
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test bench clean
+
+help:
+	@echo "make demo    compare FIFO with lending, with resizing and with both, on bundled synthetic jobs"
+	@echo "make test    style, types, import rules and tests"
+	@echo "make bench   every module in benchmarks/"
+	@echo "make clean   remove .venv and everything that tools left behind"
+
+demo: $(READY)
+	@$(BIN)/aryl demo
+
+test: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -n 2
+
+bench: $(READY)
+	@set -e; for module in $(BENCHMARKS); do echo "== $$module"; $(BIN)/python -m benchmarks.$$module; done
+
+# The stamp is written last, so an installation that broke off is repeated.
+$(READY): pyproject.toml
+	@echo "installing into .venv, once; this takes about a minute"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

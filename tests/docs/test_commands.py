@@ -1,0 +1,200 @@
+"""Every command of the README and of docs/ is run, and what the pages show of its output is compared.
+
+A page is a session: its blocks run in order in one empty folder. "Save this as `NAME`:" before a block writes the block
+to that file first. In a ```console block the lines with a prompt are commands and the others what they print; each of these
+lines has to come, in order, from stdout or from stderr, however blanks are spaced. `$ echo $?` states the exit code of
+the command before it; without it the code has to be 0. A line `...` stands for anything.
+
+Two comments right before a block change what happens to it. `<!-- not run: REASON -->`: it isn't run, and has to be listed
+in NOT_RUN below. `<!-- needs data: REASON -->`: it is run only where ARYL_DATA names the public traces.
+
+`UPDATE_DOCS=1 pytest tests/docs/test_commands.py` writes what the commands print today into the pages.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DATA = os.environ.get("ARYL_DATA", "")
+UPDATE = bool(os.environ.get("UPDATE_DOCS"))
+
+# What isn't run, by page and first command. To add a line here is to say that nothing checks that command.
+NOT_RUN = {
+    ("README.md", "make demo"),
+    ("README.md", "make test"),
+    ("README.md", "pip install '.[all]'"),
+    ("README.md", "aryl trace fetch itp"),
+    ("CONTRIBUTING.md", "make test"),
+    ("docs/how-to/bring-your-own-trace.md", "aryl trace fetch itp"),
+}
+
+BLOCK = re.compile(
+    r"(?:<!-- (?P<mark>not run|needs data): (?P<why>[^\n]+?) -->\n+)?"
+    r"(?:[^\n]*Save this as `(?P<file>[^`]+)`[^\n]*:\n+)?"
+    r"```(?P<kind>\w+)\n(?P<body>.*?)```",
+    re.DOTALL,
+)
+
+
+@dataclass
+class Command:
+    """A command, the lines shown of its output and the exit code stated."""
+
+    line: str
+    output: list[str] = field(default_factory=list)
+    exit_code: int = 0
+
+
+def commands_in(body: str) -> list[Command]:
+    """The commands of a console block."""
+    commands: list[Command] = []
+    for line in body.replace("\\\n", "\\\n$+ ").splitlines():
+        if line.startswith("$+ "):
+            commands[-1].line += "\n" + line[3:]
+        elif line.startswith("$ "):
+            commands.append(Command(line[2:]))
+        elif line.strip():
+            commands[-1].output.append(line)
+    for command, following in zip(commands, commands[1:], strict=False):
+        if following.line == "echo $?":
+            command.exit_code = int(following.output[0])
+    return [command for command in commands if command.line != "echo $?"]
+
+
+def name_of(page: Path) -> str:
+    """The page as it is listed."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def blanks_folded(line: str) -> str:
+    """A line that differs only in the spacing of a table is the same line."""
+    return re.sub(r"\s+|─+", " ", line).strip()
+
+
+def missing_line(shown: list[str], printed: list[str]) -> str | None:
+    """The first shown line that isn't printed, in order, on one of the two streams."""
+    streams = [[blanks_folded(line) for line in text.splitlines()] for text in printed]
+    for line in shown:
+        wanted = blanks_folded(line)
+        if wanted in ("...", ""):
+            continue
+        for stream in streams:
+            if wanted in stream:
+                del stream[: stream.index(wanted) + 1]
+                break
+        else:
+            return line
+    return None
+
+
+def run(command: Command, folder: Path) -> list[str]:
+    """Run a command as a shell would, and return what it printed on stdout and stderr."""
+    bin_folder = Path(sys.executable).parent
+    environment = {
+        **os.environ,
+        "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
+    done = subprocess.run(
+        ["bash", "-c", command.line],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == command.exit_code, f"$ {command.line}\n{done.stdout}{done.stderr}"
+    return [done.stdout, done.stderr]
+
+
+def updated(body: str, command: Command, printed: list[str]) -> str:
+    """The block with the output of a command replaced by what it prints today."""
+    shown = "\n".join(command.output)
+    today = "\n".join(line.rstrip() for line in "".join(printed).splitlines() if line.strip())
+    start = body.index(command.line) + len(command.line)
+    return body[:start] + body[start:].replace(shown, today, 1)
+
+
+def play(page: Path, folder: Path, *, with_data: bool) -> int:
+    """Run a page; returns how many commands were run."""
+    text, count = page.read_text(encoding="utf-8"), 0
+    (folder / "examples").symlink_to(ROOT / "examples")
+    for block in BLOCK.finditer(text):
+        if block["file"]:
+            (folder / block["file"]).write_text(block["body"], encoding="utf-8")
+        if block["kind"] != "console" or block["mark"] == "not run":
+            continue
+        if (block["mark"] == "needs data") != with_data:
+            continue
+        new = block["body"]
+        for command in commands_in(block["body"]):
+            printed = run(command, folder)
+            count += 1
+            absent = missing_line(command.output, printed)
+            if absent is None:
+                continue
+            assert UPDATE and "..." not in command.output, (
+                f"{name_of(page)}: $ {command.line}\nno longer prints: {absent}\nbut:\n" + "\n".join(printed)
+            )
+            new = updated(new, command, printed)
+        if new != block["body"]:
+            page.write_text(page.read_text(encoding="utf-8").replace(block["body"], new, 1), encoding="utf-8")
+    return count
+
+
+def pages_with(mark: str | None) -> list[Path]:
+    """The pages that have console blocks with this mark."""
+    return [
+        page
+        for page in PAGES
+        if any(
+            block["kind"] == "console" and block["mark"] == mark
+            for block in BLOCK.finditer(page.read_text(encoding="utf-8"))
+        )
+    ]
+
+
+@pytest.mark.parametrize("page", pages_with(None), ids=name_of)
+def test_the_commands_of_a_page_do_what_it_shows(page: Path, tmp_path: Path) -> None:
+    assert play(page, tmp_path, with_data=False) > 0
+
+
+@pytest.mark.skipif(not DATA, reason="ARYL_DATA does not name a folder with the public traces")
+@pytest.mark.parametrize("page", pages_with("needs data"), ids=name_of)
+def test_the_commands_that_need_public_traces_do_what_the_page_shows(page: Path, tmp_path: Path) -> None:
+    assert play(page, tmp_path, with_data=True) > 0
+
+
+def test_nothing_else_is_left_out() -> None:
+    left_out = {
+        (name_of(page), commands_in(block["body"])[0].line)
+        for page in PAGES
+        for block in BLOCK.finditer(page.read_text(encoding="utf-8"))
+        if block["mark"] == "not run"
+    }
+    assert left_out == NOT_RUN
+
+
+def test_every_block_with_a_prompt_is_a_console_block() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        blocks = [block["body"] for block in BLOCK.finditer(text) if block["kind"] == "console"]
+        prompts = sum(len(re.findall(r"^\$ ", body, re.MULTILINE)) for body in blocks)
+        assert prompts == len(re.findall(r"^\s*\$ ", text, re.MULTILINE)), name_of(page)
+        assert not re.search(r"^```(bash|sh|shell)$", text, re.MULTILINE), name_of(page)
+
+
+def test_a_line_that_is_not_printed_is_found() -> None:
+    assert missing_line(["a   b", "...", "d"], ["a b\nc\nd\n", ""]) is None
+    assert missing_line(["b", "a"], ["a\nb\n", ""]) == "a"
+    assert missing_line(["e"], ["a\n", "w\ne\n"]) is None

@@ -1,0 +1,47 @@
+"""Invariant (4), from first principles: nobody waits for a base demand that flexible workers hold back."""
+
+from __future__ import annotations
+
+from aryl.core.cluster import Cluster, Job
+from aryl.core.model import Accounting
+from aryl.policies.aryl import Aryl
+from aryl.policies.placement import Scatter
+from aryl.policies.policy import Policy
+
+
+def base_demand_is_not_held_back(policy: Policy, cluster: Cluster) -> None:
+    """Assert (4) where a policy promises it: scaling, no strict order, no reservation, gangs that may be scattered."""
+    if (
+        not isinstance(policy, Aryl)
+        or policy.scaling is None
+        or policy.strict
+        or policy.reserving is not None
+        or policy.scatter is not Scatter.ALLOWED
+        or cluster.accounting is not Accounting.MORE_GPUS  # else waiting for faster GPUs may be better
+    ):
+        return
+    for entry in cluster.pending:
+        job = cluster.jobs[entry.job_id]
+        rooms = _rooms(cluster, job)
+        most = max(rooms.values(), default=0)
+        if job.spec.heterogeneous:
+            most = sum(rooms.values())
+        assert most < job.min_workers, (
+            f"at {cluster.now} s {entry.job_id} waits for {job.min_workers} workers, but there is room for {rooms}"
+        )
+
+
+def _rooms(cluster: Cluster, job: Job) -> dict[str, int]:
+    """How many of the job's workers would fit on each GPU type if flexible workers that may be displaced weren't there."""
+    rooms: dict[str, int] = {}
+    for server in cluster.servers:
+        stand = cluster.stand_on(job.spec, server.shelf)
+        if stand is None or not server.placeable:
+            continue
+        gpus = server.free
+        for other_id, slot in server.jobs.items():
+            if cluster.jobs[other_id].spec.priority <= job.spec.priority:
+                gpus += slot.flexible * slot.gpus_per_worker
+        kind = server.spec.gpu_type
+        rooms[kind] = rooms.get(kind, 0) + gpus // stand.gpus_per_worker
+    return rooms

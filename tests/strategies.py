@@ -1,0 +1,211 @@
+"""Hypothesis strategies for whole simulations: small clusters, all kinds of jobs, and everything that goes wrong.
+
+Numbers are small and mostly whole, so that things happen at the same instant all the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from aryl.core import events as ev
+from aryl.core.cluster import Cluster
+from aryl.core.evolve import evolve
+from aryl.core.model import Accounting, JobSpec, Pool, ServerSpec
+from aryl.core.speedup import LINEAR, Amdahl, Points, Speedup
+from aryl.policies.placement import fits_when_empty
+from aryl.policies.policy import Policy
+from aryl.sim.driver import Overheads, SimDriver
+
+EVERY_POLICY = (
+    "fifo",
+    "fifo:scatter=never",
+    "fifo-skip",
+    "sjf",
+    "srtf",
+    "las",
+    "opportunistic",
+    "aryl",
+    "aryl-las",
+    "aryl:loaning",
+    "aryl:scaling",
+    "aryl:no-loaning,no-scaling",
+    "aryl:no-preemption",
+    "aryl:scatter=never",
+    "aryl:order=fifo",
+    "aryl:order=las",
+    "aryl:order=size",
+    "aryl:cooldown=0",
+    "aryl:cooldown=0,min_interval=20",
+    "aryl:min_runtime=30",
+    "aryl:reserve_after=0",
+    "aryl:reserve_after=40,order=fifo",
+    "aryl:reclaim=gpu-fraction",
+    "aryl:reclaim=count",
+    "aryl:reclaim=random",
+    "aryl:reclaim=in-order",
+    "aryl:reclaim=exact",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A simulation that is still to be run, under any policy."""
+
+    declared: ev.ClusterDeclared
+    specs: tuple[JobSpec, ...]
+    durations_s: dict[str, float]
+    script: tuple[ev.Event, ...] = ()
+    demand: tuple[ev.DemandReported, ...] = ()
+    overheads: Overheads = Overheads(0.0, 0.0, 0.0)
+
+    def driver(self, policy: Policy) -> SimDriver:
+        """The world of one run; jobs that could never run are refused at the door."""
+        empty = Cluster(policy.order)
+        evolve(empty, self.declared)
+        arrivals: list[ev.Event] = [
+            ev.Submitted(spec.submit_s, spec)
+            if fits_when_empty(empty, spec, lends=policy.lends)
+            else ev.Refused(spec.submit_s, spec.job_id, "too large")
+            for spec in self.specs
+        ]
+        return SimDriver(
+            arrivals,
+            self.durations_s,
+            demand=iter(self.demand),
+            script=self.script,
+            overheads=self.overheads,
+        )
+
+
+_SPEEDS = {"V100": 1.0, "A100": 2.0, "T4": 0.5, "K80": 1 / 3}
+_CURVES: tuple[Speedup, ...] = (LINEAR, LINEAR, Amdahl(0.1), Points(((2, 2.0), (4, 3.0), (8, 4.0))))
+_MOMENTS = st.integers(0, 30).map(lambda tens: 10.0 * tens) | st.integers(0, 300).map(float)
+
+
+@st.composite
+def _servers(draw: st.DrawFn, *, lending: bool) -> tuple[ServerSpec, ...]:
+    servers: list[ServerSpec] = []
+    pools = [(Pool.TRAINING, ("V100", "V100", "A100"), 1)]
+    if lending:
+        pools.append((Pool.INFERENCE, ("T4", "T4", "K80", "V100"), 0))
+    for pool, kinds, least in pools:
+        for _ in range(draw(st.integers(1, 2))):
+            kind, gpus = draw(st.sampled_from(kinds)), draw(st.sampled_from((4, 8, 2)))
+            for _ in range(draw(st.integers(least, 3))):
+                name = f"{pool.name[0]}{len(servers) + 1}"
+                servers.append(ServerSpec(name, pool, kind, gpus, _SPEEDS[kind]))
+    return tuple(servers)
+
+
+@st.composite
+def _jobs(draw: st.DrawFn, number: int, *, plain: bool) -> tuple[JobSpec, float]:
+    least = draw(st.integers(1, 6))
+    most = least + draw(st.sampled_from((0, 0, 1, 2, 4, 6)))
+    sizes: tuple[int, ...] = ()
+    if most > least and draw(st.booleans()):
+        between = draw(st.sets(st.integers(least, most), max_size=2))
+        sizes = tuple(sorted({least, most, *between}))
+    duration_s = float(draw(st.integers(1, 12)) * draw(st.sampled_from((1, 10, 10, 25))))
+    estimate_s = draw(st.sampled_from((duration_s, duration_s, None, duration_s / 2, duration_s * 1.7)))
+    accepted = draw(
+        st.sampled_from(
+            (
+                (),
+                (),
+                (("V100", 1.0), ("T4", 0.5)),
+                (("A100", 2.0), ("K80", 0.25), ("V100", 1.0)),
+                (("T4", 1.0),),
+            )
+        )
+    )
+    spec = JobSpec(
+        f"j{number}",
+        number,
+        draw(_MOMENTS),
+        least,
+        most,
+        draw(st.sampled_from((1, 1, 1, 2, 3, 4))),
+        sizes,
+        estimate_s,
+        priority=0 if plain else draw(st.sampled_from((0, 0, 0, 1, 2))),
+        project="" if plain else draw(st.sampled_from(("", "a", "b"))),
+        gpu_types=accepted,
+        fungible=draw(st.booleans()),
+        heterogeneous=draw(st.sampled_from((False, False, True))),
+        mixed_efficiency=draw(st.sampled_from((1.0, 0.7))),
+        checkpoint_s=draw(st.sampled_from((None, 0.0, 7.0))),
+        speedup=draw(st.sampled_from(_CURVES)),
+    )
+    return spec, duration_s
+
+
+@st.composite
+def _script(
+    draw: st.DrawFn, servers: tuple[ServerSpec, ...], specs: tuple[JobSpec, ...]
+) -> tuple[ev.Event, ...]:
+    script: list[ev.Event] = []
+    for _ in range(draw(st.integers(0, 3))):
+        server_id = draw(st.sampled_from(servers)).server_id
+        at = draw(_MOMENTS)
+        back = at + draw(st.sampled_from((0.0, 1.0, 10.0, 50.0)))
+        if draw(st.booleans()):
+            script += [ev.ServerLost(at, server_id), ev.ServerReturned(back, server_id)]
+        else:
+            script.append(ev.ServerDrained(at, server_id, True))
+            if draw(st.booleans()):
+                script.append(ev.ServerDrained(back, server_id, False))
+    for _ in range(draw(st.integers(0, 2)) if specs else 0):
+        spec = draw(st.sampled_from(specs))
+        at = spec.submit_s + draw(_MOMENTS)
+        if draw(st.booleans()):
+            script.append(ev.CancelRequested(at, spec.job_id))
+        else:
+            least = draw(st.sampled_from(spec.sizes)) if spec.sizes else draw(st.integers(1, 6))
+            script.append(ev.LimitsChanged(at, spec.job_id, least, least + draw(st.integers(0, 5))))
+    return tuple(sorted(script, key=lambda event: event.at))
+
+
+@st.composite
+def _demand(draw: st.DrawFn, servers: int) -> tuple[ev.DemandReported, ...]:
+    needs = draw(st.lists(st.integers(0, 2 * servers), min_size=1, max_size=12))
+    ahead = draw(st.sampled_from((0, 1, 2)))
+    return tuple(
+        ev.DemandReported(25.0 * tick, needs[tick] / 2, max(needs[tick : tick + ahead + 1]) / 2)
+        for tick in range(len(needs))
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, lending: bool = True, plain: bool = False, most_jobs: int = 10) -> Case:
+    """A random simulation. `lending` False: no inference servers; `plain`: one priority, no shares, more GPUs for slow ones."""
+    servers = draw(_servers(lending=lending))
+    drawn = [draw(_jobs(number, plain=plain)) for number in range(draw(st.integers(1, most_jobs)))]
+    drawn.sort(key=lambda pair: pair[0].submit_s)
+    specs = tuple(spec for spec, _ in drawn)
+    inference = sum(server.pool is Pool.INFERENCE for server in servers)
+    overheads = Overheads(
+        draw(st.sampled_from((0.0, 0.0, 5.0))),
+        draw(st.sampled_from((0.0, 0.0, 1.0))),
+        draw(st.sampled_from((0.0, 0.0, 3.0))),
+    )
+    declared = ev.ClusterDeclared(
+        0.0,
+        servers,
+        Accounting.MORE_GPUS if plain else draw(st.sampled_from(Accounting)),
+        overheads.resize_s,
+        overheads.restart_s,
+        overheads.vacate_s,
+        headroom_servers=draw(st.integers(0, 1)) if inference else 0,
+        reclaim_within_s=draw(st.sampled_from((0.0, 15.0))),
+        guaranteed=() if plain else draw(st.sampled_from(((), (("a", 4), ("b", 3))))),
+    )
+    return Case(
+        declared,
+        specs,
+        {spec.job_id: duration_s for spec, duration_s in drawn},
+        draw(_script(servers, specs)),
+        draw(_demand(inference)) if inference else (),
+        overheads,
+    )

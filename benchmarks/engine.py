@@ -2,10 +2,11 @@
 
     ARYL_DATA=... python -m benchmarks.engine [--profile]
 
-Each case runs through the command line in a process of its own; CPU time (user and system, imports included) and peak memory are
-the operating system's account of that process. With `--profile` each case is run again under cProfile and the
-share of each package's own time is printed. Exits 1 above a budget. Budgets hold for one core of a two-core machine; the published
-Tiresias simulator needs 112 s of user CPU for the first case on a machine like it (the data's README).
+Each case runs through the command line in a process of its own; CPU time (user and system, imports included)
+and peak memory are the operating system's account of that process. With `--profile` each case is run again
+under cProfile and the share of each package's own time is printed. Exits 1 above a budget. Budgets hold for
+one core of a two-core machine; the published Tiresias simulator needs 112 s of user CPU for the first case on
+a machine like it (the data's README).
 """
 
 from __future__ import annotations
@@ -36,7 +37,16 @@ class Case:
 CASES = (
     Case(
         "fifo, itp/cluster04, 15,802 jobs, 80 servers",
-        ("--trace", "itp/cluster04", "--training-servers", "80", "--inference-servers", "0", "--policy", "fifo"),
+        (
+            "--trace",
+            "itp/cluster04",
+            "--training-servers",
+            "80",
+            "--inference-servers",
+            "0",
+            "--policy",
+            "fifo",
+        ),
         3.0,
         1.0,
     ),
@@ -52,7 +62,18 @@ CASES = (
     Case(
         "aryl basic, itp days 14 to 29, 26,317 jobs, 170 + 200 servers (loaded)",
         (
-            *("--trace", "itp", "--window", "14d,29d", "--curve", "nyc_taxi", "--scenario", "basic", "--policy", "aryl"),
+            *(
+                "--trace",
+                "itp",
+                "--window",
+                "14d,29d",
+                "--curve",
+                "nyc_taxi",
+                "--scenario",
+                "basic",
+                "--policy",
+                "aryl",
+            ),
             *("--training-servers", "170", "--inference-servers", "200"),
         ),
         60.0,
@@ -111,7 +132,10 @@ def main() -> int:
     for case in CASES:
         cpu_s, gib = measure(case)
         over |= cpu_s > case.budget_s or gib > case.budget_gib
-        print(f"{case.name}: {cpu_s:.1f} s CPU (budget {case.budget_s:g}), {gib:.2f} GiB (budget {case.budget_gib:g})")
+        print(
+            f"{case.name}: {cpu_s:.1f} s CPU (budget {case.budget_s:g}), "
+            f"{gib:.2f} GiB (budget {case.budget_gib:g})"
+        )
         if "--profile" in sys.argv:
             print("   " + ", ".join(f"{name} {share:.0%}" for name, share in profile(case)))
     return 1 if over else 0

@@ -1,7 +1,7 @@
 """One tree of errors. Each leaf says whose fault it is, and the command line turns that into an exit code.
 
-`InputError` is the user's: it names the file, the line, the field, what was found, what was expected and the nearest
-right word, all in one sentence. Everything else is ours.
+`InputError` is the user's: it names the file, the line, the field, what was found, what was expected and the
+nearest right word, all in one sentence. Everything else is ours.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class NotFoundError(ArylError):
 
 
 class IllegalTransitionError(ArylError):
-    """An event asked a job or a server for an edge that its transition table doesn't have; nothing changed."""
+    """An event asked a job or a server for an edge that its transition table doesn't have; nothing
+    changed.
+    """
 
 
 class DecisionError(ArylError):

@@ -1,9 +1,9 @@
 """For tests: run a scenario and ask what happened, or put a cluster together by hand and ask a policy.
 
 Two doors. `run_scenario` simulates an experiment (a file, a mapping or a model) under one policy with every
-check on, and
-returns a `Record` that answers questions about any instant: who held what, who was stopped for whom, why a job waited.
-`Scene` builds a state fact by fact, for tests of a single decision on a small cluster.
+check on, and returns a `Record` that answers questions about any instant: who held what, who was stopped for
+whom, why a job waited. `Scene` builds a state fact by fact, for tests of a single decision on a small
+cluster.
 
 Besides the invariants of the state after every event, `run_scenario` checks what only a pass can show:
 asked again about the state that it has just made, the policy plans nothing (quiescence); and no job waits
@@ -58,7 +58,9 @@ _DELIBERATE = frozenset({Wait.RESERVED, Wait.FASTER_LATER, Wait.BEHIND_THE_HEAD}
 
 
 def job(job_id: str, workers: int | tuple[int, int] | Mapping[str, object], **more: object) -> dict[str, Any]:
-    """A job of an inline experiment: `job("E", (4, 16), submit="10m", duration="2h")`. Keys as in the file format."""
+    """A job of an inline experiment: `job("E", (4, 16), submit="10m", duration="2h")`. Keys as in the file
+    format.
+    """
     shape = list(workers) if isinstance(workers, tuple) else workers
     if "duration" not in more and "work" not in more:
         more = {"duration": "1h", **more}
@@ -146,7 +148,9 @@ def run_scenario(
 
 
 def verify_rest(cluster: Cluster, policy: Policy) -> None:
-    """Raise InvariantError if the policy, asked again right after a pass, wants more, or lets a gang wait for flexible workers."""
+    """Raise InvariantError if the policy, asked again right after a pass, wants more, or lets a gang wait for
+    flexible workers.
+    """
     again = policy.decide(cluster)
     if not again.empty or upkeep.due(cluster).steps:
         raise InvariantError(f"at {cluster.now} s: no rest after a pass, {policy.name} now wants {again}")
@@ -260,7 +264,9 @@ class Record:
         return held_gpu_s / (sum(server.spec.gpus for server in cluster.servers) * (end_s - begin_s))
 
     def passes_without_action(self, times: int) -> int:
-        """Let the loop decide again on the final state; how many of `times` passes planned nothing. Appends to the loop's journal."""
+        """Let the loop decide again on the final state; how many of `times` passes planned nothing. Appends
+        to the loop's journal.
+        """
         quiet = 0
         for _ in range(times):
             before = self.loop.events
@@ -278,7 +284,9 @@ def servers(
     speed: float = 1.0,
     pool: Pool | None = None,
 ) -> tuple[ServerSpec, ...]:
-    """Servers `prefix`1, `prefix`2, ...; those that begin with I belong to the inference pool unless `pool` is given."""
+    """Servers `prefix`1, `prefix`2, ...; those that begin with I belong to the inference pool unless `pool`
+    is given.
+    """
     owner = pool or (Pool.INFERENCE if prefix.startswith("I") else Pool.TRAINING)
     return tuple(
         ServerSpec(f"{prefix}{number}", owner, gpu_type, gpus, speed) for number in range(1, count + 1)
@@ -315,7 +323,9 @@ class Scene:
         return self.happens(ev.Tick(units.seconds(at)))
 
     def submit(self, job_id: str, workers: int, most: int | None = None, **spec: Any) -> JobSpec:
-        """Submit a job of `workers`..`most` workers now. `spec`: further fields of `JobSpec`; the estimate is an hour by default."""
+        """Submit a job of `workers`..`most` workers now. `spec`: further fields of `JobSpec`; the estimate is
+        an hour by default.
+        """
         fields = {"estimate_s": 3600.0, **spec}
         submitted = JobSpec(job_id, self._sequence, self.now_s, workers, most or workers, **fields)
         self._sequence += 1
@@ -363,7 +373,9 @@ class Scene:
         return decision
 
     def carry_out(self) -> Plan:
-        """One pass: what the policy wants is committed. The plan's steps are returned, and the policy must then be at rest."""
+        """One pass: what the policy wants is committed. The plan's steps are returned, and the policy must
+        then be at rest.
+        """
         plan = diff(self.cluster, self.decide())
         if plan.steps:
             self.happens(ev.PlanCommitted(self.now_s, plan))

@@ -1,7 +1,7 @@
 """`check(cluster, decision)`: an error in a policy is found where it is made.
 
-Refuses a decision that overbooks a GPU (counting what the same decision vacates), breaks a gang, leaves min..max or an
-allowed size, places workers where they are not accepted, or acts on a job in the wrong state.
+Refuses a decision that overbooks a GPU (counting what the same decision vacates), breaks a gang, leaves
+min..max or an allowed size, places workers where they are not accepted, or acts on a job in the wrong state.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The state: servers, jobs, claims, and the indexes that make decisions cheap.
 
-Everything here may be read by anybody and is written by `evolve` alone. State is changed in place: with a thousand
-servers a copy per event would cost more than all decisions together, and a policy can't tell the difference, because it
-works on a fork of the free index.
+Everything here may be read by anybody and is written by `evolve` alone. State is changed in place: with a
+thousand servers a copy per event would cost more than all decisions together, and a policy can't tell the
+difference, because it works on a fork of the free index.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ OVERDUE_S = 1.0
 
 
 class Server:
-    """A server at run time. GPUs are used by live workers, leaving with workers that were told to go, held for claims, or free."""
+    """A server at run time. GPUs are used by live workers, leaving with workers that were told to go, held
+    for claims, or free.
+    """
 
     __slots__ = (
         "deadline_s",
@@ -73,7 +75,9 @@ class Server:
 
 
 class Job:
-    """A job at run time. `slots` are live workers by server, `leaving` GPUs by server of workers told to go."""
+    """A job at run time. `slots` are live workers by server, `leaving` GPUs by server of workers told to
+    go.
+    """
 
     __slots__ = (
         "_attained_gpu_s",
@@ -155,14 +159,18 @@ class Job:
         return max(estimate_s - self.progress.done_at(now_s), OVERDUE_S)
 
     def finishes_in_s(self, now_s: float) -> float:
-        """Estimated seconds until a live job ends at its present size; inf without an estimate or standing still."""
+        """Estimated seconds until a live job ends at its present size; inf without an estimate or standing
+        still.
+        """
         remaining_s = self.remaining_s(now_s)
         if remaining_s is None or self.progress.rate <= 0.0:
             return float("inf")
         return remaining_s / self.progress.rate
 
     def may_grow_from_s(self, cooldown_s: float) -> float:
-        """When the job has rested since its last growth: twice as long if that was taken back before it had."""
+        """When the job has rested since its last growth: twice as long if that was taken back before it
+        had.
+        """
         taken_back = self.grown_s <= self.scaled_in_s < self.grown_s + cooldown_s
         return self.grown_s + cooldown_s * (2.0 if taken_back else 1.0)
 
@@ -228,7 +236,9 @@ class Cluster:
         self._stands: dict[tuple[int, tuple[tuple[str, float], ...], bool], tuple[Stand, ...]] = {}
 
     def stands(self, spec: JobSpec) -> tuple[Stand, ...]:
-        """The shelves that accept this job's workers: training shelves first, faster ones before slower ones."""
+        """The shelves that accept this job's workers: training shelves first, faster ones before slower
+        ones.
+        """
         key = (spec.gpus_per_worker, spec.gpu_types, spec.fungible)
         found = self._stands.get(key)
         if found is None:
@@ -274,14 +284,18 @@ class Cluster:
                 yield Stand(number, gpus, speed)
 
     def speed_on(self, spec: JobSpec, gpu_type: str) -> float:
-        """Speed of one of the job's workers on this GPU type relative to the reference; 1.0 where it takes more GPUs instead."""
+        """Speed of one of the job's workers on this GPU type relative to the reference; 1.0 where it takes
+        more GPUs instead.
+        """
         for stand in self.stands(spec):
             if self.free.shelves[stand.shelf].gpu_type == gpu_type:
                 return stand.speed
         return 1.0
 
     def rate(self, spec: JobSpec, workers_by_type: dict[str, int]) -> float:
-        """Base seconds of work a second with these workers: speed-up, mean GPU speed, and the loss when types are mixed."""
+        """Base seconds of work a second with these workers: speed-up, mean GPU speed, and the loss when types
+        are mixed.
+        """
         workers = sum(workers_by_type.values())
         if workers == 0:
             return 0.0

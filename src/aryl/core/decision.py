@@ -1,4 +1,6 @@
-"""What a policy answers: only what is to change, each change with its cause and what it was weighed against."""
+"""What a policy answers: only what is to change, each change with its cause and what it was weighed
+against.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from aryl.core.plan import Cause, Weighed
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start a waiting job here. Where the place isn't free yet, it is claimed, and the job starts when it is."""
+    """Start a waiting job here. Where the place isn't free yet, it is claimed, and the job starts when it
+    is.
+    """
 
     job_id: str
     slots: tuple[Slot, ...]
@@ -50,7 +54,9 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """All that a policy wants changed now. `wake_at_s`: when it wants to be asked again even if nothing happens."""
+    """All that a policy wants changed now. `wake_at_s`: when it wants to be asked again even if nothing
+    happens.
+    """
 
     starts: tuple[Start, ...] = ()
     rescales: tuple[Rescale, ...] = ()

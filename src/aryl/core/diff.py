@@ -1,8 +1,9 @@
 """`diff(cluster, decision)`: the decision as ordered steps.
 
-Order: servers change hands first (nothing may be placed on one that is being reclaimed), then GPUs are vacated, then
-places are claimed, then gangs are launched and workers added where GPUs are free already. *Preempt now, place later*: a
-start whose place is still occupied becomes a claim, and `upkeep` launches it when the world has confirmed the vacating.
+Order: servers change hands first (nothing may be placed on one that is being reclaimed), then GPUs are
+vacated, then places are claimed, then gangs are launched and workers added where GPUs are free already.
+*Preempt now, place later*: a start whose place is still occupied becomes a claim, and `upkeep` launches it
+when the world has confirmed the vacating.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The closed union of facts. Everything that ever changes a cluster is one of these, each with its time in seconds.
+"""The closed union of facts. Everything that ever changes a cluster is one of these, each with its time in
+seconds.
 
-Reports about a job carry its `attempt` (and `revision` for resizes); a late report of an older one changes nothing.
-`WAKES` names the events after which a scheduling pass could decide something new.
+Reports about a job carry its `attempt` (and `revision` for resizes); a late report of an older one changes
+nothing. `WAKES` names the events after which a scheduling pass could decide something new.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from aryl.core.plan import Plan
 class ClusterDeclared:
     """The first event: the servers, in the order that breaks ties, and the rules they are accounted by.
 
-    `resize_s`, `restart_s` and `vacate_s` are what a resize or a restart is expected to cost a job and how long leaving workers
-    take; `headroom_servers` are never lent; a reclaimed server has to be empty `reclaim_within_s` after it was asked for;
-    `guaranteed` gives the GPUs that each project may claim back.
+    `resize_s`, `restart_s` and `vacate_s` are what a resize or a restart is expected to cost a job and how
+    long leaving workers take; `headroom_servers` are never lent; a reclaimed server has to be empty
+    `reclaim_within_s` after it was asked for; `guaranteed` gives the GPUs that each project may claim back.
     """
 
     at: float
@@ -98,7 +99,9 @@ class Vacated:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """All workers of a job that was told to stop are gone. `kept_s`: the progress that was saved (see `Progress`)."""
+    """All workers of a job that was told to stop are gone. `kept_s`: the progress that was saved (see
+    `Progress`).
+    """
 
     at: float
     job_id: str
@@ -151,7 +154,9 @@ class ServerDrained:
 
 @dataclass(frozen=True, slots=True)
 class DemandReported:
-    """The inference side needs `need_servers` now and, as far as it can tell, `forecast_servers` at most for some time."""
+    """The inference side needs `need_servers` now and, as far as it can tell, `forecast_servers` at most for
+    some time.
+    """
 
     at: float
     need_servers: float

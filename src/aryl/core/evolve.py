@@ -1,7 +1,7 @@
 """`evolve(cluster, event)`: the only door through which a cluster changes.
 
-Each event has one handler. A handler checks before it writes, so an illegal event raises and leaves the state as it was.
-Reports about an attempt or a revision that is over change nothing.
+Each event has one handler. A handler checks before it writes, so an illegal event raises and leaves the state
+as it was. Reports about an attempt or a revision that is over change nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from aryl.errors import IllegalTransitionError
 
 
 def evolve(cluster: Cluster, event: ev.Event) -> None:
-    """Change the cluster by one fact. Raises IllegalTransitionError, changing nothing, for a fact that can't be."""
+    """Change the cluster by one fact. Raises IllegalTransitionError, changing nothing, for a fact that can't
+    be.
+    """
     if event.at < cluster.now:
         raise IllegalTransitionError(
             f"{type(event).__name__} at {event.at} s is before the cluster's time {cluster.now} s"

@@ -1,12 +1,13 @@
 """Where GPUs are free: servers bucketed by how many they have free.
 
-A *shelf* is a set of servers that are alike for placement: same GPU type, same size, either training servers or loaned
-ones. A shelf has a *lane* for each kind of content, so that on loaned servers base and flexible workers can be kept
-apart (training servers use one lane). A lane holds, for each number of free GPUs, the set of servers with that many, as a
-bit mask over the servers' places in the list.
+A *shelf* is a set of servers that are alike for placement: same GPU type, same size, either training servers
+or loaned ones. A shelf has a *lane* for each kind of content, so that on loaned servers base and flexible
+workers can be kept apart (training servers use one lane). A lane holds, for each number of free GPUs, the set
+of servers with that many, as a bit mask over the servers' places in the list.
 
-Why masks: Python integers are immutable, so a `fork` for tentative placement copies a few short lists and nothing else,
-the lowest place of a set is one machine operation, and a set of a thousand servers takes 130 bytes.
+Why masks: Python integers are immutable, so a `fork` for tentative placement copies a few short lists and
+nothing else, the lowest place of a set is one machine operation, and a set of a thousand servers takes 130
+bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def lowest(mask: int) -> int:
 
 
 class FreeIndex:
-    """Free GPUs by lane. `free[i]` and `lane[i]` belong to the server at place i; lane OFF_SHELF: not to be used.
+    """Free GPUs by lane. `free[i]` and `lane[i]` belong to the server at place i; lane OFF_SHELF: not to be
+    used.
 
     Lanes are numbered `shelf * LANES_PER_SHELF + content`.
     """
@@ -89,7 +91,9 @@ class FreeIndex:
         self.put(place, self.lane[place], self.free[place] + gpus)
 
     def lane_after(self, lane: int, content: Content) -> int:
-        """The lane of a server once workers of this kind are on it too. Base workers decide on mixed servers."""
+        """The lane of a server once workers of this kind are on it too. Base workers decide on mixed
+        servers.
+        """
         shelf, old = divmod(lane, LANES_PER_SHELF)
         if not self.shelves[shelf].loaned or old == Content.BASE:
             return lane

@@ -1,4 +1,6 @@
-"""The bookkeeping of workers on servers, kept in one place so that a GPU is counted once. For `evolve` only."""
+"""The bookkeeping of workers on servers, kept in one place so that a GPU is counted once. For `evolve`
+only.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def drop_slot(cluster: Cluster, job: Job, server_id: str, now_s: float) -> Slot:
 
 
 def shed(cluster: Cluster, job: Job, slot: Slot, now_s: float) -> None:
-    """Tell `slot.base` and `slot.flexible` workers on a server to leave; their GPUs are leaving until `Vacated`."""
+    """Tell `slot.base` and `slot.flexible` workers on a server to leave; their GPUs are leaving until
+    `Vacated`.
+    """
     server = cluster.server_by_id[slot.server_id]
     job.settle_attained(now_s)
     old = job.slots[slot.server_id]
@@ -70,7 +74,9 @@ def release_leaving(cluster: Cluster, job: Job, server_id: str, gpus: int) -> No
 
 
 def relabel(cluster: Cluster, job: Job) -> None:
-    """Make exactly `min_workers` workers base ones (all, if there are fewer); servers in the order they were taken."""
+    """Make exactly `min_workers` workers base ones (all, if there are fewer); servers in the order they were
+    taken.
+    """
     short = min(job.min_workers, job.workers) - job.base
     for server_id, old in tuple(job.slots.items()):
         moved = max(min(short, old.flexible), -old.base) if short else 0

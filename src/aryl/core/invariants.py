@@ -1,8 +1,9 @@
 """What must be true after every event, checked from first principles and not from the indexes.
 
-The numbers are those of the acceptance scenarios: (1) no GPU has two owners; (2) a live job has min..max workers and an
-allowed size; (3) what jobs, servers and indexes say agrees; (4) flexible workers don't hold back a base demand;
-(6) a claim belongs to one waiting job. `rebuilt_free_index` rebuilds the index from scratch.
+The numbers are those of the acceptance scenarios: (1) no GPU has two owners; (2) a live job has min..max
+workers and an allowed size; (3) what jobs, servers and indexes say agrees; (4) flexible workers don't hold
+back a base demand; (6) a claim belongs to one waiting job. `rebuilt_free_index` rebuilds the index from
+scratch.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def _servers(cluster: Cluster) -> Iterator[str]:
             slot.gpus for claim in cluster.claims.values() for slot in claim.slots if slot.server_id == name
         )
         if (used, leaving, held) != (server.used, server.leaving, server.held):
-            yield f"{name} counts {server.used}/{server.leaving}/{server.held} used/leaving/held, true are {used}/{leaving}/{held}"
+            counts = f"{server.used}/{server.leaving}/{server.held}"
+            yield f"{name} counts {counts} used/leaving/held, true are {used}/{leaving}/{held}"
         if used + max(leaving, held) > gpus:
             yield f"{name} has {gpus} GPUs but {used} used, {leaving} leaving, {held} held"
         if (used or leaving) and not server.up:
@@ -63,7 +65,10 @@ def _jobs(cluster: Cluster) -> Iterator[str]:
             kinds[server.spec.gpu_type] = kinds.get(server.spec.gpu_type, 0) + slot.workers
             if slot.flexible:
                 flexible_on[server.shelf] = flexible_on.get(server.shelf, 0) + slot.flexible
-        if (base, flexible, gpus) != (job.base, job.flexible, job.gpus) or (kinds, flexible_on) != (job.kinds, job.flexible_on):
+        if (base, flexible, gpus) != (job.base, job.flexible, job.gpus) or (kinds, flexible_on) != (
+            job.kinds,
+            job.flexible_on,
+        ):
             yield f"job {job_id} miscounts its workers"
         for server_id, slot in job.slots.items():
             if cluster.server_by_id[server_id].jobs.get(job_id) != slot:

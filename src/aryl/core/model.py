@@ -1,5 +1,5 @@
-"""The nouns: what a server and a job are, and the states they can be in. Specs never change; runtime state lives in
-`cluster.py`, and only `evolve` writes it.
+"""The nouns: what a server and a job are, and the states they can be in. Specs never change; runtime state
+lives in `cluster.py`, and only `evolve` writes it.
 """
 
 from __future__ import annotations
@@ -104,9 +104,10 @@ class ServerSpec:
 class JobSpec:
     """What is known of a job when it is submitted. Times in seconds.
 
-    `sequence` is its position in the trace or the order of acceptance; `estimate_s` the running time at base demand on
-    the reference GPU type that the scheduler is told, or None; `checkpoint_s` how often it saves (0: continuously,
-    None: never); `gpu_types` the accepted types with their speeds, empty for the training pool's types.
+    `sequence` is its position in the trace or the order of acceptance; `estimate_s` the running time at base
+    demand on the reference GPU type that the scheduler is told, or None; `checkpoint_s` how often it saves
+    (0: continuously, None: never); `gpu_types` the accepted types with their speeds, empty for the training
+    pool's types.
     """
 
     job_id: str
@@ -140,7 +141,9 @@ class JobSpec:
 
 
 class Slot(NamedTuple):
-    """Workers of one job on one server: `base` and `flexible` workers of `gpus_per_worker` GPUs each *there*."""
+    """Workers of one job on one server: `base` and `flexible` workers of `gpus_per_worker` GPUs each
+    *there*.
+    """
 
     server_id: str
     base: int

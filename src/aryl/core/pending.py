@@ -1,7 +1,8 @@
 """The queue: waiting jobs in the policy's order, and by demand.
 
-Jobs with the same demand fit or don't fit together, so a pass looks at the head of each demand class instead of at every
-job: with thousands waiting and nothing free, a pass costs as many looks as there are classes (about twenty on real traces).
+Jobs with the same demand fit or don't fit together, so a pass looks at the head of each demand class instead
+of at every job: with thousands waiting and nothing free, a pass costs as many looks as there are classes
+(about twenty on real traces).
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ class PendingQueue:
 
 
 class Walk:
-    """Heads of the classes in the queue's order. After each job say `placed()`, `skip_job()` or `skip_class()`."""
+    """Heads of the classes in the queue's order. After each job say `placed()`, `skip_job()` or
+    `skip_class()`.
+    """
 
     __slots__ = ("_heap", "demand", "job_id")
 

@@ -1,8 +1,10 @@
-"""The ordered steps by which a decision becomes real, and the claims that protect GPUs on their way to a new owner.
+"""The ordered steps by which a decision becomes real, and the claims that protect GPUs on their way to a new
+owner.
 
-*Preempt now, place later*: GPUs being vacated are not given out until the world says that they are free. A `Claim` holds
-the whole place of the job they are vacated for, the free part and the part still occupied, so that no third job takes
-them. A server that is RECLAIMING is a claim of the inference pool in itself: nothing is placed on it.
+*Preempt now, place later*: GPUs being vacated are not given out until the world says that they are free. A
+`Claim` holds the whole place of the job they are vacated for, the free part and the part still occupied, so
+that no third job takes them. A server that is RECLAIMING is a claim of the inference pool in itself: nothing
+is placed on it.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Weighed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A place that is being made for a job: `slots` hold `GPUs` on their servers until the job is launched there."""
+    """A place that is being made for a job: `slots` hold `GPUs` on their servers until the job is launched
+    there.
+    """
 
     claim_id: int
     job_id: str

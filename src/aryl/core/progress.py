@@ -1,8 +1,8 @@
 """How far a job has come, under changing rates.
 
-Work is counted in *base seconds*: seconds of running at base demand on the reference GPU type, the unit of `duration_s`.
-With `rate` base seconds a second, the job stands at `done_s + rate * (now - since_s)`. Saving every n seconds counts
-running time since the attempt began, so `saved_s` is what a restart would begin from.
+Work is counted in *base seconds*: seconds of running at base demand on the reference GPU type, the unit of
+`duration_s`. With `rate` base seconds a second, the job stands at `done_s + rate * (now - since_s)`. Saving
+every n seconds counts running time since the attempt began, so `saved_s` is what a restart would begin from.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How much faster a job gets with more workers.
 
-A curve gives the speed with `workers` workers relative to one worker. Only ratios matter to the engine: a job's
-`duration_s` is its running time at base demand, so its rate with w workers is `speedup(w) / speedup(min_workers)`.
-Linear is the paper's model; any concave, non-decreasing curve may stand in its place.
+A curve gives the speed with `workers` workers relative to one worker. Only ratios matter to the engine: a
+job's `duration_s` is its running time at base demand, so its rate with w workers is `speedup(w) /
+speedup(min_workers)`. Linear is the paper's model; any concave, non-decreasing curve may stand in its place.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What has to follow from the state, whatever the policy: no choices are made here.
 
-A claim whose place is empty becomes a launch; a job that lost workers is regrouped or stopped; a job above its new
-maximum shrinks; a cancelled job is stopped; a reclaimed server that is empty goes back.
+A claim whose place is empty becomes a launch; a job that lost workers is regrouped or stopped; a job above
+its new maximum shrinks; a cancelled job is stopped; a reclaimed server that is empty goes back.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def _untrouble(job: Job) -> Step:
 
 
 def shrink(job: Job, workers: int) -> list[Slot]:
-    """Which flexible workers to give up: on the servers with fewest of them first, so that whole servers become empty."""
+    """Which flexible workers to give up: on the servers with fewest of them first, so that whole servers
+    become empty.
+    """
     removed: list[Slot] = []
     for slot in sorted(
         (slot for slot in job.slots.values() if slot.flexible), key=lambda slot: slot.flexible

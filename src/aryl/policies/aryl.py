@@ -1,18 +1,19 @@
-"""`aryl`: the paper's scheduler. Lend and recall servers, start base demands shortest first, share out the rest.
+"""`aryl`: the paper's scheduler. Lend and recall servers, start base demands shortest first, share out the
+rest.
 
-One pass:
-1. loaning: how many servers are on loan, and which go back (`loaning.py`);
-2. phase 1: base demands in the order of the queue, over free GPUs, then over those of flexible workers (`displace.py`), then,
+One pass: 1. loaning: how many servers are on loan, and which go back (`loaning.py`); 2. phase 1: base demands
+in the order of the queue, over free GPUs, then over those of flexible workers (`displace.py`), then,
    if a job's priority or its project's share entitles it, over those of others (`preempt.py`);
 3. phase 2: what is left goes to elastic jobs by an exact knapsack (`scaling.py`).
 
-Each part can be switched off or set differently; with loaning and scaling off and the order `fifo` what remains is FIFO itself.
-Priorities, guaranteed shares, reservations and minimum running times are ours; where no job has any, they change nothing.
+Each part can be switched off or set differently; with loaning and scaling off and the order `fifo` what
+remains is FIFO itself. Priorities, guaranteed shares, reservations and minimum running times are ours; where
+no job has any, they change nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aryl.core.cluster import Cluster, Job
 from aryl.core.decision import NOTHING, Decision
@@ -39,9 +40,9 @@ class Aryl:
     ordering: str = "sjf"
     strict: bool = False
     scatter: Scatter = Scatter.ALLOWED
-    loaning: Loaning | None = Loaning()
-    scaling: Scaling | None = Scaling()
-    preempting: Preempting | None = Preempting()
+    loaning: Loaning | None = field(default_factory=Loaning)
+    scaling: Scaling | None = field(default_factory=Scaling)
+    preempting: Preempting | None = field(default_factory=Preempting)
     reserving: Reserving | None = None
 
     @property

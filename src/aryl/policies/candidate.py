@@ -1,4 +1,6 @@
-"""One elastic job on one shelf, as phase 2 sees it: what it has there, what more would be worth, what a change costs."""
+"""One elastic job on one shelf, as phase 2 sees it: what it has there, what more would be worth, what a
+change costs.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,10 @@ GuessLeft = Callable[[Job, float], float]
 class Candidate:
     """An elastic job on one shelf.
 
-    `fixed`: workers that aren't decided here; `here`: flexible workers that it has here; `most`: how many it may have here;
-    `left_s`: base seconds left; `slower`: by how much workers here slow down all, beyond what the speed-up curve
-    says; `cost_s`: what a change costs; `target`: flexible workers that it is to have here.
+    `fixed`: workers that aren't decided here; `here`: flexible workers that it has here; `most`: how many it
+    may have here; `left_s`: base seconds left; `slower`: by how much workers here slow down all, beyond what
+    the speed-up curve says; `cost_s`: what a change costs; `target`: flexible workers that it is to have
+    here.
     """
 
     job: Job
@@ -52,7 +55,8 @@ class Candidate:
 def worth(candidate: Candidate) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """The value in seconds of each allowed number of flexible workers here, and those numbers; shapes alike.
 
-    What a change costs is taken off every item but the present one; where the job has none here, staying is the empty item.
+    What a change costs is taken off every item but the present one; where the job has none here, staying is
+    the empty item.
     """
     fixed, here, cost_s = candidate.fixed, candidate.here, candidate.cost_s
     workers = _counts(candidate.job.spec.sizes, fixed, candidate.most if candidate.may_grow else here)
@@ -83,8 +87,9 @@ def pays(candidate: Candidate, count: int) -> bool:
 def could_move(growers: Sequence[Candidate], holders: Sequence[Candidate]) -> bool:
     """Whether a GPU could be worth more with another job than where it is; False is certain.
 
-    Speed-up curves are concave, so the first further worker gains most a GPU and the last one's loss is least. If no gain a
-    GPU exceeds any loss a GPU, no exchange pays. Allowed sizes and mixed types break concavity; then anything may be.
+    Speed-up curves are concave, so the first further worker gains most a GPU and the last one's loss is
+    least. If no gain a GPU exceeds any loss a GPU, no exchange pays. Allowed sizes and mixed types break
+    concavity; then anything may be.
     """
     everybody = [*growers, *holders]
     if any(candidate.job.spec.sizes or candidate.slower != 1.0 for candidate in everybody):
@@ -98,7 +103,9 @@ def could_move(growers: Sequence[Candidate], holders: Sequence[Candidate]) -> bo
 
 
 def leaving_slots(cluster: Cluster, candidate: Candidate, workers: int) -> list[Slot]:
-    """Which of a job's flexible workers here go: from the servers with fewest of them, so that servers become empty."""
+    """Which of a job's flexible workers here go: from the servers with fewest of them, so that servers become
+    empty.
+    """
     shelf = candidate.stand.shelf
     here = [
         slot

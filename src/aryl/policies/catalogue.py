@@ -42,7 +42,9 @@ class OptionInfo:
 
 @dataclass(frozen=True, slots=True)
 class PolicyInfo:
-    """One policy, for people. `source` names the paper; `preempts` says whether it stops running jobs, and when."""
+    """One policy, for people. `source` names the paper; `preempts` says whether it stops running jobs, and
+    when.
+    """
 
     name: str
     summary: str
@@ -130,7 +132,9 @@ def policy_table() -> list[PolicyInfo]:
 
 
 def parse_policy(spec: str, *, seed: int = 1) -> Policy:
-    """The policy of that spelling; `seed` is for the reclaim rule `random`. Raises InputError with the nearest word."""
+    """The policy of that spelling; `seed` is for the reclaim rule `random`. Raises InputError with the
+    nearest word.
+    """
     name, _, tail = spec.partition(":")
     known = {info.name: info for info in _TABLE}
     if name not in known:

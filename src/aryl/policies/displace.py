@@ -1,7 +1,9 @@
-"""Flexible workers never hold back a base demand: a waiting gang may take the place of flexible workers (phase 1).
+"""Flexible workers never hold back a base demand: a waiting gang may take the place of flexible workers
+(phase 1).
 
-A place is looked for as if the flexible workers of jobs of the same or lower priority were not there. Where the place found
-is occupied by them, just enough are scaled in: on each server first those whose leaving costs their job the least time a GPU.
+A place is looked for as if the flexible workers of jobs of the same or lower priority were not there. Where
+the place found is occupied by them, just enough are scaled in: on each server first those whose leaving costs
+their job the least time a GPU.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ def start_over_flexible(scatter: Scatter) -> Starter:
 
 
 def without_flexible(draft: Draft, priority: int) -> FreeIndex:
-    """What would be free without the flexible workers of jobs up to this priority; a fork of the draft's index."""
+    """What would be free without the flexible workers of jobs up to this priority; a fork of the draft's
+    index.
+    """
     cluster = draft.cluster
     index = draft.untouched_index.fork()
     for server in cluster.places(cluster.flexible_mask):
@@ -72,7 +76,9 @@ def make_room(draft: Draft, slots: tuple[Slot, ...], priority: int) -> None:
 
 
 def _displaceable(draft: Draft, server: Server, priority: int) -> list[tuple[Job, Slot, int]]:
-    """Jobs with flexible workers on a server that may be displaced: the job, its slot, and how many workers are left."""
+    """Jobs with flexible workers on a server that may be displaced: the job, its slot, and how many workers
+    are left.
+    """
     found = []
     for job_id, slot in server.jobs.items():
         if not slot.flexible or job_id in draft.preemptions:

@@ -1,8 +1,9 @@
 """A decision in the making: what one pass has given out and taken away so far.
 
-Parts of a policy work on the same draft one after the other, so each sees what the earlier ones took. The cluster itself
-is never touched: places are taken on a fork of its free index. GPUs that the draft vacates aren't free in that index, since
-they can't be given out before the world confirms that they are empty; only a claim may count on them.
+Parts of a policy work on the same draft one after the other, so each sees what the earlier ones took. The
+cluster itself is never touched: places are taken on a fork of its free index. GPUs that the draft vacates
+aren't free in that index, since they can't be given out before the world confirms that they are empty; only a
+claim may count on them.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class Draft:
         self.starts[job.spec.job_id] = Start(job.spec.job_id, slots, cause)
 
     def add_flexible(self, job: Job, slots: tuple[Slot, ...]) -> None:
-        """Add workers, on places that have been taken on the index; a job that starts now gets them at once."""
+        """Add workers, on places that have been taken on the index; a job that starts now gets them at
+        once.
+        """
         job_id = job.spec.job_id
         start = self.starts.get(job_id)
         if start is None:
@@ -64,7 +67,9 @@ class Draft:
         self.starts[job_id] = Start(job_id, tuple(merged.values()), start.cause)
 
     def shed(self, job: Job, server_id: str, workers: int, cause: Cause) -> None:
-        """Let flexible workers of a live job leave a server. Stronger causes win over GROWTH in the record."""
+        """Let flexible workers of a live job leave a server. Stronger causes win over GROWTH in the
+        record.
+        """
         job_id = job.spec.job_id
         leaving = self._shed.setdefault(job_id, {})
         leaving[server_id] = leaving.get(server_id, 0) + workers
@@ -100,7 +105,9 @@ class Draft:
         return job_id not in self.preemptions and job_id not in self._shed and job_id not in self._grown
 
     def round_to_allowed(self) -> None:
-        """Let further workers go where a job with a list of allowed sizes would be left between two of them."""
+        """Let further workers go where a job with a list of allowed sizes would be left between two of
+        them.
+        """
         for job_id, leaving in self._shed.items():
             job = self.cluster.live[job_id]
             if not job.spec.sizes:

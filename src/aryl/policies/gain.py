@@ -1,4 +1,6 @@
-"""What more workers are worth to a job: the JCT reduction T(w_min) - T(w_min + k), with the remaining work (the paper, phase 2)."""
+"""What more workers are worth to a job: the JCT reduction T(w_min) - T(w_min + k), with the remaining work
+(the paper, phase 2).
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ import numpy.typing as npt
 from aryl.core.cluster import Job
 from aryl.core.speedup import Speedup
 
-# Running times are heavy-tailed: what a job has run says how long it will still run. This much is assumed for one that has
-# just begun (ours).
+# Running times are heavy-tailed: what a job has run says how long it will still run. This much is assumed for
+# one that has just begun (ours).
 PRIOR_S = 300.0
 
 
@@ -28,7 +30,9 @@ def guess_s(job: Job, now_s: float) -> float:
 
 @lru_cache(maxsize=4096)
 def relative_times(speedup: Speedup, base_workers: int, most_workers: int) -> npt.NDArray[np.float64]:
-    """`times[w]` = running time with w workers over that with `base_workers`, for w in 0..most_workers; times[0] is inf."""
+    """`times[w]` = running time with w workers over that with `base_workers`, for w in 0..most_workers;
+    times[0] is inf.
+    """
     times = np.full(most_workers + 1, np.inf)
     base_speed = speedup(base_workers)
     for workers in range(1, most_workers + 1):

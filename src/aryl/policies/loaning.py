@@ -2,8 +2,8 @@
 
     loanable = inference servers - ceil(forecast need) - headroom
 
-More than are on loan: lend the difference. Fewer: reclaim the difference, by the reclaim rule. Whole servers only. The
-decision is a function of the state, so asking again changes nothing.
+More than are on loan: lend the difference. Fewer: reclaim the difference, by the reclaim rule. Whole servers
+only. The decision is a function of the state, so asking again changes nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ MOST_WEIGHED = 3
 
 @dataclass(frozen=True, slots=True)
 class Loaning:
-    """The loaning part of a policy. `foresight`: lend by the forecast and keep headroom; else by the present need alone."""
+    """The loaning part of a policy. `foresight`: lend by the forecast and keep headroom; else by the present
+    need alone.
+    """
 
     rule: Rule = Rule.SERVER_FRACTION
     seed: int = 1
@@ -55,7 +57,9 @@ class Loaning:
             self._recall(draft, on_loan - loanable)
 
     def _lend(self, draft: Draft, count: int) -> None:
-        """Withdraw reclaims that are still under way first, then take idle servers from the end of the list."""
+        """Withdraw reclaims that are still under way first, then take idle servers from the end of the
+        list.
+        """
         cluster = draft.cluster
         at_home = cluster.inference_mask & ~cluster.on_loan_mask & ~cluster.reclaiming_mask
         withdrawn = [
@@ -137,7 +141,7 @@ class Loaning:
 
 def reclaim_instance(cluster: Cluster) -> tuple[list[Server], list[Job], ReclaimInstance]:
     """The reclaim problem of the servers on loan, with the servers and jobs that its numbers stand for."""
-    servers = [server for server in cluster.places(cluster.on_loan_mask & cluster.inference_mask)]
+    servers = list(cluster.places(cluster.on_loan_mask & cluster.inference_mask))
     numbers: dict[str, int] = {}
     jobs: list[Job] = []
     stated: list[ReclaimServer] = []

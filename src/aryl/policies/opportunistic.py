@@ -1,7 +1,8 @@
 """`opportunistic`: what the paper compares with as using idle inference servers without orchestration.
 
-Training servers run FIFO. Fungible jobs also queue for whatever inference servers stand idle at the moment, at low priority: no
-forecast, no headroom, and when the inference side needs a server it takes its next one, whatever runs on it.
+Training servers run FIFO. Fungible jobs also queue for whatever inference servers stand idle at the moment,
+at low priority: no forecast, no headroom, and when the inference side needs a server it takes its next one,
+whatever runs on it.
 """
 
 from __future__ import annotations

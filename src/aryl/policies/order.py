@@ -1,4 +1,6 @@
-"""Orders of the queue, as keys of a waiting job. Ties are broken by (submission, sequence), which the cluster appends."""
+"""Orders of the queue, as keys of a waiting job. Ties are broken by (submission, sequence), which the cluster
+appends.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Start now at less than full speed, or wait for better GPUs? Compare the estimated finishing times.
 
-The question is raised by algorithms, section 4; the rule is ours. It arises in two cases: where a slower GPU makes a job
-slower (under the paper's accounting a worker takes more GPUs instead and runs at full speed), and where a heterogeneous
-job would be spread over two GPU types and lose efficiency by that.
+The question is raised by algorithms, section 4; the rule is ours. It arises in two cases: where a slower GPU
+makes a job slower (under the paper's accounting a worker takes more GPUs instead and runs at full speed), and
+where a heterogeneous job would be spread over two GPU types and lose efficiency by that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def patient(starter: Starter, scatter: Scatter) -> Starter:
 
 
 def sooner_if_it_waits(draft: Draft, job: Job, scatter: Scatter) -> bool:
-    """Whether a job that would have to start below its best speed now is expected to end sooner if it waits."""
+    """Whether a job that would have to start below its best speed now is expected to end sooner if it
+    waits.
+    """
     cluster, spec = draft.cluster, job.spec
     mixing_costs = spec.heterogeneous and spec.mixed_efficiency < 1.0
     if not mixing_costs and cluster.accounting is not Accounting.SLOWER:

@@ -1,11 +1,12 @@
 """Where workers stand: best-fit decreasing (the paper in outline; algorithms, section 4).
 
-A gang takes the fewest servers. If one server can hold it, the fullest that can; otherwise whole empty servers for its full
-multiples and best fit for the rest; where that fails it is scattered over what is free, most first. On loaned servers,
-base and flexible workers avoid each other's servers as long as there is a choice, so that a reclaim finds servers that it
-can empty by scaling in.
+A gang takes the fewest servers. If one server can hold it, the fullest that can; otherwise whole empty
+servers for its full multiples and best fit for the rest; where that fails it is scattered over what is free,
+most first. On loaned servers, base and flexible workers avoid each other's servers as long as there is a
+choice, so that a reclaim finds servers that it can empty by scaling in.
 
-The functions take places on the index that they are given (a fork of the cluster's), so that the decisions of one pass see each other.
+The functions take places on the index that they are given (a fork of the cluster's), so that the decisions of
+one pass see each other.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def place_base(
     for stand in stands:
         kinds.setdefault(index.shelves[stand.shelf].gpu_type, []).append(stand)
     if scatter is Scatter.ALLOWED:
-        # Shelves of one GPU type (owned and loaned) may be combined by anybody, types only by heterogeneous jobs.
+        # Shelves of one GPU type (owned and loaned) may be combined by anybody, types only by heterogeneous
+        # jobs.
         groups = [group for group in kinds.values() if len(group) > 1]
         if spec.heterogeneous and len(kinds) > 1:
             groups.append(list(stands))
@@ -77,7 +79,9 @@ def place_base(
 def place_on_shelf(
     index: FreeIndex, stand: Stand, workers: int, content: Content, scatter: Scatter
 ) -> Places | None:
-    """A place on one shelf for all these workers, taken on `index`; None, and nothing taken, if they don't fit."""
+    """A place on one shelf for all these workers, taken on `index`; None, and nothing taken, if they don't
+    fit.
+    """
     shelf, per_worker, _ = stand
     if index.shelf_free(shelf) < workers * per_worker:
         return None
@@ -130,7 +134,9 @@ def as_slots(cluster: Cluster, found: dict[Stand, Places], *, base: bool) -> tup
 def fits_when_empty(
     cluster: Cluster, spec: JobSpec, *, lends: bool, scatter: Scatter = Scatter.ALLOWED
 ) -> bool:
-    """Whether the gang would fit if nothing else were there (and, with `lends`, every inference server were on loan)."""
+    """Whether the gang would fit if nothing else were there (and, with `lends`, every inference server were
+    on loan).
+    """
     empty = FreeIndex(cluster.free.shelves, len(cluster.servers))
     for server in cluster.servers:
         if lends or not empty.shelves[server.shelf].loaned:

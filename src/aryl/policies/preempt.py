@@ -72,7 +72,7 @@ class Preempting:
             other
             for other in cluster.live.values()
             if other.state in LIVE_STATES
-            and draft.undecided(other)
+            and other.spec.job_id not in draft.preemptions
             and _may_displace(draft, job, other, cause, ())
             and (not rested_only or now >= other.launched_s + self.min_runtime_s)
             and any(cluster.server_by_id[server_id].shelf in may_use for server_id in other.slots)
@@ -144,13 +144,14 @@ def _fewest(
 ) -> tuple[tuple[Slot, ...], tuple[Job, ...]] | None:
     """A place for the job and the victims that it takes; None if there is none, or one that needs no victim.
 
-    (A job that fits as things are and doesn't start waits for another reason; a preemption would be for nothing.)
+    (A job that fits as things are and doesn't start waits for another reason; a preemption would be for
+    nothing.)
     """
     index = without_flexible(draft, job.spec.priority)
-    if not victims or _place_without(index, draft.cluster, job, (), scatter) is not None:
+    if not victims or _place_without(index, draft, job, (), scatter) is not None:
         return None
     for victim in victims:
-        slots = _place_without(index, draft.cluster, job, (victim,), scatter)
+        slots = _place_without(index, draft, job, (victim,), scatter)
         if slots is not None:
             return slots, (victim,)
     chosen: list[Job] = []
@@ -158,32 +159,37 @@ def _fewest(
         if not _may_displace(draft, job, victim, cause, chosen):
             continue
         chosen.append(victim)
-        if _place_without(index, draft.cluster, job, chosen, scatter) is not None:
+        if _place_without(index, draft, job, chosen, scatter) is not None:
             break
     else:
         return None
     # The last one was needed; of the others, the dearest may turn out not to be.
     for victim in reversed(chosen[:-1]):
         others = [other for other in chosen if other is not victim]
-        if _place_without(index, draft.cluster, job, others, scatter) is not None:
+        if _place_without(index, draft, job, others, scatter) is not None:
             chosen = others
-    slots = _place_without(index, draft.cluster, job, chosen, scatter)
+    slots = _place_without(index, draft, job, chosen, scatter)
     assert slots is not None
     return slots, tuple(chosen)
 
 
 def _place_without(
-    index: FreeIndex, cluster: Cluster, job: Job, victims: Iterable[Job], scatter: Scatter
+    index: FreeIndex, draft: Draft, job: Job, victims: Iterable[Job], scatter: Scatter
 ) -> tuple[Slot, ...] | None:
     trial = index.fork()
     for victim in victims:
         for server_id, slot in victim.slots.items():
-            place = cluster.server_by_id[server_id].place
+            place = draft.cluster.server_by_id[server_id].place
             if trial.lane[place] != OFF_SHELF:
-                # Its flexible workers were counted as gone already where they may be displaced.
-                displaced = slot.flexible if victim.spec.priority <= job.spec.priority else 0
+                # Its flexible workers were counted as gone already where they may be displaced; what the
+                # draft lets leave is somebody else's.
+                displaced = (
+                    slot.flexible
+                    if victim.spec.priority <= job.spec.priority
+                    else draft.shed_on(victim.spec.job_id, server_id)
+                )
                 trial.give(place, (slot.workers - displaced) * slot.gpus_per_worker)
-    return place_base(trial, cluster, job.spec, job.min_workers, scatter)
+    return place_base(trial, draft.cluster, job.spec, job.min_workers, scatter)
 
 
 def _carry_out(
@@ -201,7 +207,8 @@ def _carry_out(
     for victim in chosen:
         outside = 0
         for server_id, slot in victim.slots.items():
-            vacated[server_id] = vacated.get(server_id, 0) + slot.gpus
+            promised = draft.shed_on(victim.spec.job_id, server_id) * slot.gpus_per_worker
+            vacated[server_id] = vacated.get(server_id, 0) + slot.gpus - promised
             outside += 0 if server_id in needed else slot.gpus
         draft.preempt(
             Preemption(

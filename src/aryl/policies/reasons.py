@@ -24,7 +24,8 @@ class Wait(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WaitReason:
-    """One job's reason. GPU counts are of GPUs that the job could use; `starts_s` is an estimate, absolute, or None.
+    """One job's reason. GPU counts are of GPUs that the job could use; `starts_s` is an estimate, absolute,
+    or None.
 
     `behind` names what is in the way: the head of the queue, or the jobs to end before it can start.
     """

@@ -29,7 +29,7 @@ class Reserving:
         holder, shadow = self._reservation(draft, scatter)
 
         def harmless(job: Job) -> bool:
-            return job is holder or shadow is None or _harmless(draft, job, shadow, scatter)
+            return holder is None or shadow is None or _may_pass(draft, job, holder, shadow, scatter)
 
         walk_until_done(draft, starters, strict=strict, allowed=harmless)
 
@@ -37,7 +37,7 @@ class Reserving:
         """The job whose reservation keeps this one from starting, if one does."""
         holder, shadow = self._reservation(draft, scatter)
         job = draft.cluster.jobs[job_id]
-        if holder is None or shadow is None or holder is job or _harmless(draft, job, shadow, scatter):
+        if holder is None or shadow is None or _may_pass(draft, job, holder, shadow, scatter):
             return None
         return holder.spec.job_id
 
@@ -53,6 +53,13 @@ class Reserving:
             if shadow is not None and shadow.at_s > cluster.now:
                 return job, shadow
         return None, None
+
+
+def _may_pass(draft: Draft, job: Job, holder: Job, shadow: Shadow, scatter: Scatter) -> bool:
+    """Whether the job may start before the holder of the reservation: it is it, has a higher priority, or does no harm."""
+    if job is holder or job.spec.priority > holder.spec.priority:
+        return True
+    return _harmless(draft, job, shadow, scatter)
 
 
 def _harmless(draft: Draft, job: Job, shadow: Shadow, scatter: Scatter) -> bool:

@@ -1,16 +1,19 @@
-"""Phase 2: the GPUs that base demand leaves over are shared out among elastic jobs, by an exact knapsack (the paper, section 3).
+"""Phase 2: the GPUs that base demand leaves over are shared out among elastic jobs, by an exact knapsack (the
+paper, section 3).
 
-Group = job, item k = k flexible workers, weight = their GPUs, value = the JCT reduction with the remaining work. The
-knapsack is solved shelf by shelf, loaned servers first, since that is where flexible workers go first; what a shelf can
-give is what is free there plus what flexible workers hold there already.
+Group = job, item k = k flexible workers, weight = their GPUs, value = the JCT reduction with the remaining
+work. The knapsack is solved shelf by shelf, loaned servers first, since that is where flexible workers go
+first; what a shelf can give is what is free there plus what flexible workers hold there already.
 
-A resize has to pay (ours): for a job that is running, every item but its present one is worth `resize_s` less. This makes
-the stay-as-you-are answer win all ties, and since moving costs are additive it also makes the knapsack quiescent: solved
-again after its answer has been carried out, it gives the same answer. A job that has just grown doesn't grow again for
-the cool-down, or for twice that if the growth was taken back meanwhile. A scale-in is done only as far as somebody's growth needs it, and only if that growth finds a place.
+A resize has to pay (ours): for a job that is running, every item but its present one is worth `resize_s`
+less. This makes the stay-as-you-are answer win all ties, and since moving costs are additive it also makes
+the knapsack quiescent: solved again after its answer has been carried out, it gives the same answer. A job
+that has just grown doesn't grow again for the cool-down, or for twice that if the growth was taken back
+meanwhile. A scale-in is done only as far as somebody's growth needs it, and only if that growth finds a
+place.
 
-This part runs at every event, so it looks before it solves: at the jobs that could grow; at whether they all get
-what they want; and at whether any worker could be worth more elsewhere than where it is.
+This part runs at every event, so it looks before it solves: at the jobs that could grow; at whether they all
+get what they want; and at whether any worker could be worth more elsewhere than where it is.
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ from aryl.policies.placement import Scatter, as_slots, place_on_shelf, place_som
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """The scaling part of a policy. `estimates` False: remaining times are guessed from what jobs have run."""
+    """The scaling part of a policy. `estimates` False: remaining times are guessed from what jobs have
+    run.
+    """
 
     cooldown_s: float = 300.0
     min_interval_s: float = 60.0
@@ -65,7 +70,8 @@ class Scaling:
             draft.wake_at(cluster.now + self.min_interval_s)
             return
         shelves = sorted(range(len(cluster.free.shelves)), key=lambda n: not cluster.free.shelves[n].loaned)
-        # A job that loses efficiency by mixing GPU types gets its own type first, and mixes only what is left (ours).
+        # A job that loses efficiency by mixing GPU types gets its own type first, and mixes only what is left
+        # (ours).
         mixed_too = any(job.spec.heterogeneous for job in (*cluster.growable.values(), *newcomers))
         for mixing in (False, True) if mixed_too else (False,):
             for shelf in shelves:
@@ -97,7 +103,8 @@ class Scaling:
             elif free < least:
                 return
         capacity = free + sum(candidate.here * candidate.weight for candidate in candidates)
-        # Growth that finds no place although the sum would allow it is taken off the table, and the rest solved again.
+        # Growth that finds no place although the sum would allow it is taken off the table, and the rest
+        # solved again.
         for _ in range(len(candidates) + 1):
             _set_targets(candidates, capacity)
             misfit = _misfit(draft, candidates)
@@ -184,7 +191,9 @@ def _set_targets(candidates: Sequence[Candidate], capacity: int) -> None:
 
 
 def _misfit(draft: Draft, candidates: Sequence[Candidate]) -> Candidate | None:
-    """A candidate whose growth would find no place even after all scale-ins. With one GPU a worker there is none."""
+    """A candidate whose growth would find no place even after all scale-ins. With one GPU a worker there is
+    none.
+    """
     growing = [candidate for candidate in candidates if candidate.target > candidate.here]
     if not growing or all(candidate.weight == 1 for candidate in candidates):
         return None

@@ -1,10 +1,12 @@
-"""Preemptive orders: whoever stands first in the order runs, and others are stopped for it, keeping all their progress.
+"""Preemptive orders: whoever stands first in the order runs, and others are stopped for it, keeping all their
+progress.
 
-`srtf`: shortest remaining time first. `las`: least attained service first, without any estimate (Tiresias, NSDI'19, without its
-queues). What doesn't fit is passed over. Decisions fall when something happens, not at a fixed quantum.
+`srtf`: shortest remaining time first. `las`: least attained service first, without any estimate (Tiresias,
+NSDI'19, without its queues). What doesn't fit is passed over. Decisions fall when something happens, not at a
+fixed quantum.
 
-A preempted job is asked to save first: these orders make sense only for jobs that can. Who runs is decided by counting GPUs;
-jobs that go on running stay where they are, and the others are placed into what is then left.
+A preempted job is asked to save first: these orders make sense only for jobs that can. Who runs is decided by
+counting GPUs; jobs that go on running stay where they are, and the others are placed into what is then left.
 """
 
 from __future__ import annotations
@@ -78,7 +80,9 @@ class TimeSharing:
         return explain_wait(cluster, job_id, strict=False, scatter=Scatter.ALLOWED, lends=False)
 
     def _choose(self, cluster: Cluster) -> tuple[list[Job], dict[str, Job]]:
-        """Which waiting jobs should run now and which running ones should not, by counting GPUs on each shelf."""
+        """Which waiting jobs should run now and which running ones should not, by counting GPUs on each
+        shelf.
+        """
         running = sorted(Entry(cluster.queue_key(job), job_id) for job_id, job in cluster.live.items())
         room = [cluster.free.shelf_free(shelf) for shelf in range(len(cluster.free.shelves))]
         for job in cluster.live.values():

@@ -1,8 +1,9 @@
 """The journal: every event in order, one JSON object a line, and back again.
 
 The state is a fold of the journal, so `replay` of what was written gives the state that was. Lines look like
-`{"at": 12.0, "seq": 7, "type": "Launched", "job_id": "a", "attempt": 1}`; a plan has its steps inside. Which keys there
-are follows from the dataclasses in `core/events.py` and `core/plan.py`; nothing is spelled out twice.
+`{"at": 12.0, "seq": 7, "type": "Launched", "job_id": "a", "attempt": 1}`; a plan has its steps inside. Which
+keys there are follows from the dataclasses in `core/events.py` and `core/plan.py`; nothing is spelled out
+twice.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def to_line(event: ev.Event, sequence: int) -> str:
 
 
 def from_lines(lines: Iterable[str], source: str) -> Iterator[ev.Event]:
-    """The events of a journal. Raises InputError, naming `source` and line, for a line that isn't one or a gap."""
+    """The events of a journal. Raises InputError, naming `source` and line, for a line that isn't one or a
+    gap.
+    """
     for number, line in enumerate(lines, start=1):
         try:
             body = json.loads(line)

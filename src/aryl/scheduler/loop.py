@@ -1,7 +1,8 @@
 """The loop: poll -> evolve each event -> policy -> check -> diff -> journal the plan -> apply.
 
-All events of one instant are evolved first; then come passes until one plans nothing (a plan may be answered at the same
-instant, and those answers are polled before the next pass). The loop never sleeps and doesn't know whose time it runs on.
+All events of one instant are evolved first; then come passes until one plans nothing (a plan may be answered
+at the same instant, and those answers are polled before the next pass). The loop never sleeps and doesn't
+know whose time it runs on.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from aryl.scheduler.ports import ClusterDriver, Journal, Watcher
 
 
 class Loop:
-    """Drives one cluster with one policy. `policy_wall_s` is the time spent deciding (for reports, never for decisions)."""
+    """Drives one cluster with one policy. `policy_wall_s` is the time spent deciding (for reports, never for
+    decisions).
+    """
 
     def __init__(
         self,
@@ -50,7 +53,9 @@ class Loop:
             watcher.saw(event, self.cluster)
 
     def step(self) -> bool:
-        """One turn: take in what happened at the next instant, and decide. False when nothing will ever happen again."""
+        """One turn: take in what happened at the next instant, and decide. False when nothing will ever
+        happen again.
+        """
         polled = self.driver.poll(self._wake_at_s)
         if polled is None:
             return False

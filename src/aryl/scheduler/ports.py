@@ -1,4 +1,6 @@
-"""What the loop needs from the world, and from a policy. Simulated and real worlds implement the same ports."""
+"""What the loop needs from the world, and from a policy. Simulated and real worlds implement the same
+ports.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ class ClusterDriver(Protocol):
     """The world: facts come out, plans go in."""
 
     def poll(self, deadline_s: float) -> Sequence[Event] | None:
-        """The next facts, all of one instant, in order; nothing if `deadline_s` came first; None if there will be no more."""
+        """The next facts, all of one instant, in order; nothing if `deadline_s` came first; None if there
+        will be no more.
+        """
 
     def apply(self, plan: Plan, cluster: Cluster) -> None:
         """Carry out a plan that has just been committed. `cluster` is the state after it, to be read only."""

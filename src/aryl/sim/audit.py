@@ -1,7 +1,8 @@
 """A watcher that checks the invariants after every event; `simulation.check` switches it on.
 
-Besides the state's own consistency it checks what only a sequence of events can show: no server is lent that the inference
-side needs (invariant 8). Need is what every policy has to respect; one that lends by forecast and keeps headroom promises more.
+Besides the state's own consistency it checks what only a sequence of events can show: no server is lent that
+the inference side needs (invariant 8). Need is what every policy has to respect; one that lends by forecast
+and keeps headroom promises more.
 """
 
 from __future__ import annotations
@@ -25,12 +26,16 @@ class Audit:
     def saw(self, event: Event, cluster: Cluster) -> None:
         """Check the state after an event."""
         verify(cluster)
-        if not isinstance(event, PlanCommitted) or not any(isinstance(step, Loan) for step in event.plan.steps):
+        if not isinstance(event, PlanCommitted) or not any(
+            isinstance(step, Loan) for step in event.plan.steps
+        ):
             return
         demand = cluster.demand
         left = cluster.inference_mask.bit_count() - cluster.on_loan
         if demand is None:
-            raise InvariantError(f"at {event.at} s: servers are lent, but the inference side has said nothing")
+            raise InvariantError(
+                f"at {event.at} s: servers are lent, but the inference side has said nothing"
+            )
         kept = demand.need_servers
         if self._foresight:
             kept = demand.forecast_servers + cluster.headroom_servers

@@ -1,7 +1,7 @@
 """What the inference side reports at each tick of the orchestrator: its need now, and a forecast.
 
-Two forecasts: `oracle` looks up the highest need from now until `lead_s` later in the curve itself, which no real forecast can
-(results made with it say so); `last` takes the present need for the future one.
+Two forecasts: `oracle` looks up the highest need from now until `lead_s` later in the curve itself, which no
+real forecast can (results made with it say so); `last` takes the present need for the future one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ Floats = npt.NDArray[np.float64]
 
 
 class Need:
-    """The need in servers over time: a step function, or straight lines between points. Held after the last point."""
+    """The need in servers over time: a step function, or straight lines between points. Held after the last
+    point.
+    """
 
     def __init__(self, time_s: Floats, servers: Floats, *, line: bool) -> None:
         self.time_s, self.servers, self._line = time_s, servers, line

@@ -1,8 +1,9 @@
 """The simulated world: a heap of what is going to happen, and the physics of jobs.
 
-At one instant completions come first, then what workers and servers report, then submissions, then the inference side; then
-one pass. How far a job has come is the cluster's own account (`core/progress.py`): it is exact here, because work is done at exactly the modelled rate.
-What the scheduler can't know, the true running time, is in `durations_s`, and only here.
+At one instant completions come first, then what workers and servers report, then submissions, then the
+inference side; then one pass. How far a job has come is the cluster's own account (`core/progress.py`): it is
+exact here, because work is done at exactly the modelled rate. What the scheduler can't know, the true running
+time, is in `durations_s`, and only here.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _COMPLETION, _REPORT, _SCRIPT, _ARRIVAL, _DEMAND = range(5)
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """What changes cost, in seconds: standing still after a restart or a resize, and the time that leaving workers take."""
+    """What changes cost, in seconds: standing still after a restart or a resize, and the time that leaving
+    workers take.
+    """
 
     restart_s: float = 63.0
     resize_s: float = 10.0
@@ -32,8 +35,8 @@ class Overheads:
 class SimDriver:
     """Implements `ClusterDriver` on a virtual clock.
 
-    `arrivals` must ascend in time; `demand` yields DemandReported events in order and alone never keeps a simulation going
-    (see `quiet`). Nothing happens after `until_s`.
+    `arrivals` must ascend in time; `demand` yields DemandReported events in order and alone never keeps a
+    simulation going (see `quiet`). Nothing happens after `until_s`.
     """
 
     def __init__(

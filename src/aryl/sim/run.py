@@ -22,7 +22,8 @@ from aryl.sim.world import Workload, World, build_world, load_workload
 
 OnProgress = Callable[[float, str], None]
 
-# Progress is told after this many turns of the loop: often enough to look smooth, seldom enough to cost nothing.
+# Progress is told after this many turns of the loop: often enough to look smooth, seldom enough to cost
+# nothing.
 TURNS_PER_REPORT = 2_000
 
 
@@ -47,7 +48,8 @@ def run(
     schedule: bool = False,
     on_progress: OnProgress | None = None,
 ) -> RunResult:
-    """Simulate. `schedule`: also keep who held which GPUs when; `on_progress` gets a share of 0..1 and a few words.
+    """Simulate. `schedule`: also keep who held which GPUs when; `on_progress` gets a share of 0..1 and a few
+    words.
 
     Raises InputError for input that can't be used; nothing has been written then.
     """

@@ -1,4 +1,6 @@
-"""From an experiment to a simulated world: servers, submissions, true running times, demand, scripted events."""
+"""From an experiment to a simulated world: servers, submissions, true running times, demand, scripted
+events.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ def load_workload(experiment: Experiment) -> Workload:
 
 
 def build_world(experiment: Experiment, workload: Workload, policy: Policy) -> World:
-    """The world in which one policy runs. Raises InputError for a demand curve or an event that can't be used."""
+    """The world in which one policy runs. Raises InputError for a demand curve or an event that can't be
+    used.
+    """
     simulation = experiment.simulation
     declared = declare(experiment)
     scratch = Cluster(policy.order)
@@ -206,7 +210,9 @@ def _from_inline(
 
 
 def _accepts_loaned(gpu_types: Sequence[tuple[str, float]], experiment: Experiment) -> bool:
-    """A job that names two or more types, one of them the inference pool's, is fungible by that (contracts)."""
+    """A job that names two or more types, one of them the inference pool's, is fungible by that
+    (contracts).
+    """
     inference = set(experiment.cluster.inference.server_gpu_types())
     return len(gpu_types) > 1 and any(kind in inference for kind, _ in gpu_types)
 

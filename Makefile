@@ -33,7 +33,7 @@ bench: $(READY)
 $(READY): pyproject.toml
 	@echo "installing into .venv, once; this takes about a minute"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --quiet --editable '.[dev]'
 	@touch $@
 
 clean:

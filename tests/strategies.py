@@ -1,4 +1,4 @@
-"""Hypothesis strategies for whole simulations: small clusters, all kinds of jobs, and everything that goes wrong.
+"""Hypothesis strategies for whole simulations: small clusters, all kinds of jobs, and all that can go wrong.
 
 Numbers are small and mostly whole, so that things happen at the same instant all the time.
 """
@@ -49,6 +49,9 @@ EVERY_POLICY = (
 )
 
 
+NO_OVERHEADS = Overheads(0.0, 0.0, 0.0)
+
+
 @dataclass(frozen=True)
 class Case:
     """A simulation that is still to be run, under any policy."""
@@ -58,7 +61,7 @@ class Case:
     durations_s: dict[str, float]
     script: tuple[ev.Event, ...] = ()
     demand: tuple[ev.DemandReported, ...] = ()
-    overheads: Overheads = Overheads(0.0, 0.0, 0.0)
+    overheads: Overheads = NO_OVERHEADS
 
     def driver(self, policy: Policy) -> SimDriver:
         """The world of one run; jobs that could never run are refused at the door."""
@@ -81,19 +84,19 @@ class Case:
 
 _SPEEDS = {"V100": 1.0, "A100": 2.0, "T4": 0.5, "K80": 1 / 3}
 _CURVES: tuple[Speedup, ...] = (LINEAR, LINEAR, Amdahl(0.1), Points(((2, 2.0), (4, 3.0), (8, 4.0))))
-_MOMENTS = st.integers(0, 30).map(lambda tens: 10.0 * tens) | st.integers(0, 300).map(float)
+_MOMENTS = st.integers(0, 12).map(lambda tens: 10.0 * tens) | st.integers(0, 120).map(float)
 
 
 @st.composite
 def _servers(draw: st.DrawFn, *, lending: bool) -> tuple[ServerSpec, ...]:
     servers: list[ServerSpec] = []
-    pools = [(Pool.TRAINING, ("V100", "V100", "A100"), 1)]
+    pools: list[tuple[Pool, tuple[str, ...], int]] = [(Pool.TRAINING, ("V100", "V100", "A100"), 1)]
     if lending:
         pools.append((Pool.INFERENCE, ("T4", "T4", "K80", "V100"), 0))
     for pool, kinds, least in pools:
-        for _ in range(draw(st.integers(1, 2))):
+        for _ in range(draw(st.sampled_from((1, 1, 2)))):
             kind, gpus = draw(st.sampled_from(kinds)), draw(st.sampled_from((4, 8, 2)))
-            for _ in range(draw(st.integers(least, 3))):
+            for _ in range(draw(st.sampled_from((least, 1, 2, 3)))):
                 name = f"{pool.name[0]}{len(servers) + 1}"
                 servers.append(ServerSpec(name, pool, kind, gpus, _SPEEDS[kind]))
     return tuple(servers)
@@ -101,17 +104,19 @@ def _servers(draw: st.DrawFn, *, lending: bool) -> tuple[ServerSpec, ...]:
 
 @st.composite
 def _jobs(draw: st.DrawFn, number: int, *, plain: bool) -> tuple[JobSpec, float]:
-    least = draw(st.integers(1, 6))
-    most = least + draw(st.sampled_from((0, 0, 1, 2, 4, 6)))
+    least = draw(st.sampled_from((1, 2, 4, 2, 3, 6)))
+    most = least + draw(st.sampled_from((0, 4, 0, 2, 6, 1)))
     sizes: tuple[int, ...] = ()
     if most > least and draw(st.booleans()):
         between = draw(st.sets(st.integers(least, most), max_size=2))
         sizes = tuple(sorted({least, most, *between}))
-    duration_s = float(draw(st.integers(1, 12)) * draw(st.sampled_from((1, 10, 10, 25))))
+    duration_s = float(draw(st.integers(1, 12)) * draw(st.sampled_from((10, 25, 1))))
     estimate_s = draw(st.sampled_from((duration_s, duration_s, None, duration_s / 2, duration_s * 1.7)))
     accepted = draw(
         st.sampled_from(
             (
+                (),
+                (),
                 (),
                 (),
                 (("V100", 1.0), ("T4", 0.5)),
@@ -126,15 +131,15 @@ def _jobs(draw: st.DrawFn, number: int, *, plain: bool) -> tuple[JobSpec, float]
         draw(_MOMENTS),
         least,
         most,
-        draw(st.sampled_from((1, 1, 1, 2, 3, 4))),
+        draw(st.sampled_from((1, 1, 1, 1, 2, 3, 4))),
         sizes,
         estimate_s,
         priority=0 if plain else draw(st.sampled_from((0, 0, 0, 1, 2))),
         project="" if plain else draw(st.sampled_from(("", "a", "b"))),
         gpu_types=accepted,
-        fungible=draw(st.booleans()),
+        fungible=draw(st.sampled_from((True, True, False))),
         heterogeneous=draw(st.sampled_from((False, False, True))),
-        mixed_efficiency=draw(st.sampled_from((1.0, 0.7))),
+        mixed_efficiency=1.0 if plain else draw(st.sampled_from((1.0, 0.7))),
         checkpoint_s=draw(st.sampled_from((None, 0.0, 7.0))),
         speedup=draw(st.sampled_from(_CURVES)),
     )
@@ -169,19 +174,24 @@ def _script(
 
 @st.composite
 def _demand(draw: st.DrawFn, servers: int) -> tuple[ev.DemandReported, ...]:
-    needs = draw(st.lists(st.integers(0, 2 * servers), min_size=1, max_size=12))
+    needs = draw(
+        st.lists(st.integers(0, 2 * servers) | st.sampled_from((0, 2 * servers)), min_size=1, max_size=16)
+    )
     ahead = draw(st.sampled_from((0, 1, 2)))
     return tuple(
-        ev.DemandReported(25.0 * tick, needs[tick] / 2, max(needs[tick : tick + ahead + 1]) / 2)
+        ev.DemandReported(20.0 * tick, needs[tick] / 2, max(needs[tick : tick + ahead + 1]) / 2)
         for tick in range(len(needs))
     )
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, lending: bool = True, plain: bool = False, most_jobs: int = 10) -> Case:
-    """A random simulation. `lending` False: no inference servers; `plain`: one priority, no shares, more GPUs for slow ones."""
+def cases(draw: st.DrawFn, *, lending: bool = True, plain: bool = False, most_jobs: int = 12) -> Case:
+    """A random simulation. `lending` False: no inference servers; `plain`: no preempting, no patience."""
     servers = draw(_servers(lending=lending))
-    drawn = [draw(_jobs(number, plain=plain)) for number in range(draw(st.integers(1, most_jobs)))]
+    drawn = [
+        draw(_jobs(number, plain=plain))
+        for number in range(draw(st.sampled_from((1, 2, 4, most_jobs, most_jobs))))
+    ]
     drawn.sort(key=lambda pair: pair[0].submit_s)
     specs = tuple(spec for spec, _ in drawn)
     inference = sum(server.pool is Pool.INFERENCE for server in servers)

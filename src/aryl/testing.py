@@ -28,7 +28,7 @@ from aryl.core.decision import Decision
 from aryl.core.diff import diff
 from aryl.core.evolve import evolve
 from aryl.core.invariants import verify
-from aryl.core.model import JobSpec, JobState, Pool, ServerSpec, Slot
+from aryl.core.model import JobSpec, Pool, ServerSpec, Slot
 from aryl.core.plan import Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Stop
 from aryl.errors import InputError, InvariantError
 from aryl.policies.aryl import Aryl
@@ -192,16 +192,13 @@ class Record:
 
     def sizes(self, job_id: str) -> list[tuple[float, int]]:
         """Every change of a job's number of live workers, as (seconds, workers), the first launch first."""
-        cluster, sizes = Cluster(self.policy.order), list[tuple[float, int]]()
-        last = 0
-        for event in self.events:
-            evolve(cluster, event)
+        sizes = [(0.0, 0)]
+        for at_s, cluster in self._states():
             found = cluster.jobs.get(job_id)
             workers = found.workers if found else 0
-            if workers != last:
-                sizes.append((event.at, workers))
-                last = workers
-        return sizes
+            if workers != sizes[-1][1]:
+                sizes.append((at_s, workers))
+        return sizes[1:]
 
     def reason(self, job_id: str, at: At) -> WaitReason:
         """Why a job waits at an instant. Raises KeyError for a job that isn't there then."""
@@ -251,22 +248,24 @@ class Record:
     def used_share(self, begin: At, end: At) -> float:
         """Share of all GPU time in [begin, end] in which GPUs were held by jobs, leaving workers included."""
         begin_s, end_s = units.seconds(begin), units.seconds(end)
-        cluster, held_gpu_s, since_s, gpus = Cluster(self.policy.order), 0.0, begin_s, 0
+        held_gpu_s, since_s, held_gpus, gpus = 0.0, begin_s, 0, 1
+        for at_s, cluster in self._states():
+            now_s = min(max(at_s, begin_s), end_s)
+            held_gpu_s += held_gpus * (now_s - since_s)
+            since_s = now_s
+            held_gpus = sum(server.used + server.leaving for server in cluster.servers)
+            gpus = sum(server.spec.gpus for server in cluster.servers)
+        return (held_gpu_s + held_gpus * (end_s - since_s)) / (gpus * (end_s - begin_s))
+
+    def _states(self) -> Iterator[tuple[float, Cluster]]:
+        """The state after each event, one and the same object."""
+        cluster = Cluster(self.policy.order)
         for event in self.events:
-            if event.at > end_s:
-                break
-            if event.at > since_s:
-                held_gpu_s += gpus * (event.at - since_s)
-                since_s = event.at
             evolve(cluster, event)
-            gpus = sum(server.used + server.leaving for server in cluster.servers)
-        held_gpu_s += gpus * (end_s - since_s)
-        return held_gpu_s / (sum(server.spec.gpus for server in cluster.servers) * (end_s - begin_s))
+            yield event.at, cluster
 
     def passes_without_action(self, times: int) -> int:
-        """Let the loop decide again on the final state; how many of `times` passes planned nothing. Appends
-        to the loop's journal.
-        """
+        """Let the loop decide again on the final state; how many of `times` passes planned nothing."""
         quiet = 0
         for _ in range(times):
             before = self.loop.events
@@ -306,11 +305,6 @@ class Scene:
         self._sequence = 0
         self.happens(ev.ClusterDeclared(0.0, specs, **rules))
 
-    @property
-    def now_s(self) -> float:
-        """The instant that the scene has reached."""
-        return self.cluster.now
-
     def happens(self, *events: ev.Event) -> Scene:
         """Let facts change the state."""
         for event in events:
@@ -323,48 +317,44 @@ class Scene:
         return self.happens(ev.Tick(units.seconds(at)))
 
     def submit(self, job_id: str, workers: int, most: int | None = None, **spec: Any) -> JobSpec:
-        """Submit a job of `workers`..`most` workers now. `spec`: further fields of `JobSpec`; the estimate is
-        an hour by default.
-        """
+        """Submit a job now. `spec`: further fields of `JobSpec`; the estimate is an hour by default."""
         fields = {"estimate_s": 3600.0, **spec}
-        submitted = JobSpec(job_id, self._sequence, self.now_s, workers, most or workers, **fields)
+        submitted = JobSpec(job_id, self._sequence, self.cluster.now, workers, most or workers, **fields)
         self._sequence += 1
-        self.happens(ev.Submitted(self.now_s, submitted))
+        self.happens(ev.Submitted(self.cluster.now, submitted))
         return submitted
 
-    def run(
-        self, job_id: str, on: Mapping[str, int | tuple[int, int]], workers: int | None = None, **spec: Any
-    ) -> JobSpec:
-        """Submit a job and let it run: `on` gives its workers by server, as base workers or as (base,
-        flexible).
+    def run(self, job_id: str, on: Mapping[str, int | tuple[int, int]], **spec: Any) -> JobSpec:
+        """Submit a job and let it run, with workers `on` servers, as base workers or as (base, flexible).
 
-        The gang is what stands there; `most` and `workers` (the least) override that.
+        All base workers are the gang; `most` may be more than stands there.
         """
         shares = {name: share if isinstance(share, tuple) else (share, 0) for name, share in on.items()}
         base = sum(share[0] for share in shares.values())
         most = spec.pop("most", sum(sum(share) for share in shares.values()))
-        submitted = self.submit(job_id, workers or base, most, **spec)
+        submitted = self.submit(job_id, base, most, **spec)
         slots = []
         for name, share in shares.items():
             stand = self.cluster.stand_on(submitted, self.cluster.server_by_id[name].shelf)
             per_worker = stand.gpus_per_worker if stand else submitted.gpus_per_worker
             slots.append(Slot(name, *share, per_worker))
         attempt = self.cluster.jobs[job_id].attempt + 1
-        self.happens(ev.PlanCommitted(self.now_s, Plan((Launch(job_id, attempt, tuple(slots)),))))
-        self.happens(ev.Launched(self.now_s, job_id, attempt))
+        self._commit(Plan((Launch(job_id, attempt, tuple(slots)),)))
+        self.happens(ev.Launched(self.cluster.now, job_id, attempt))
         return submitted
 
     def finish(self, job_id: str) -> Scene:
         """Let a running job end."""
-        return self.happens(ev.Finished(self.now_s, job_id, self.cluster.jobs[job_id].attempt))
+        return self.happens(ev.Finished(self.cluster.now, job_id, self.cluster.jobs[job_id].attempt))
 
     def lend(self, *server_ids: str) -> Scene:
         """Put inference servers on loan."""
-        return self.happens(ev.PlanCommitted(self.now_s, Plan(tuple(Loan(name) for name in server_ids))))
+        self._commit(Plan(tuple(Loan(name) for name in server_ids)))
+        return self
 
     def demand(self, need: float, forecast: float | None = None) -> Scene:
         """The inference side reports its need, and a forecast (default: the same), in servers."""
-        return self.happens(ev.DemandReported(self.now_s, need, need if forecast is None else forecast))
+        return self.happens(ev.DemandReported(self.cluster.now, need, need if forecast is None else forecast))
 
     def decide(self) -> Decision:
         """What the policy wants now; checked, not carried out."""
@@ -373,30 +363,29 @@ class Scene:
         return decision
 
     def carry_out(self) -> Plan:
-        """One pass: what the policy wants is committed. The plan's steps are returned, and the policy must
-        then be at rest.
-        """
-        plan = diff(self.cluster, self.decide())
-        if plan.steps:
-            self.happens(ev.PlanCommitted(self.now_s, plan))
+        """One pass: what the policy wants is committed and returned. Then the policy must be at rest."""
+        plan = self._commit(diff(self.cluster, self.decide()))
+        follows = self._commit(upkeep.due(self.cluster))
         verify_rest(self.cluster, self.policy)
-        return plan
+        return Plan((*plan.steps, *follows.steps))
 
     def vacated(self) -> Scene:
         """The world confirms that all workers that were told to leave are gone; then what is due follows."""
-        for found in tuple(self._leaving()):
-            self.happens(found)
-        plan = upkeep.due(self.cluster)
-        return self.happens(ev.PlanCommitted(self.now_s, plan)) if plan.steps else self
+        for job_id, found in tuple(self.cluster.jobs.items()):
+            if found.stopping:
+                kept_s = found.progress.saved_s
+                self.happens(ev.Stopped(self.cluster.now, job_id, found.attempt, kept_s))
+            elif found.leaving:
+                gone = tuple(Slot(name, 0, gpus, 1) for name, gpus in found.leaving.items())
+                self.happens(ev.Vacated(self.cluster.now, job_id, found.attempt, gone))
+        self._commit(upkeep.due(self.cluster))
+        return self
+
+    def _commit(self, plan: Plan) -> Plan:
+        if plan.steps:
+            self.happens(ev.PlanCommitted(self.cluster.now, plan))
+        return plan
 
     def explain(self, job_id: str) -> WaitReason:
         """Why a job waits."""
         return self.policy.explain(self.cluster, job_id)
-
-    def _leaving(self) -> Iterator[ev.Event]:
-        for job_id, found in tuple(self.cluster.jobs.items()):
-            if found.state is JobState.PREEMPTING or (found.state is JobState.CANCELLING and found.stopping):
-                yield ev.Stopped(self.now_s, job_id, found.attempt, found.progress.saved_s)
-            elif found.leaving:
-                gone = tuple(Slot(name, 0, gpus, 1) for name, gpus in found.leaving.items())
-                yield ev.Vacated(self.now_s, job_id, found.attempt, gone)

@@ -1,12 +1,14 @@
 """Every command of the README and of docs/ is run, and what the pages show of its output is compared.
 
-A page is a session: its blocks run in order in one empty folder. "Save this as `NAME`:" before a block writes the block
-to that file first. In a ```console block the lines with a prompt are commands and the others what they print; each of these
-lines has to come, in order, from stdout or from stderr, however blanks are spaced. `$ echo $?` states the exit code of
-the command before it; without it the code has to be 0. A line `...` stands for anything.
+A page is a session: its blocks run in order in one empty folder. "Save this as `NAME`:" before a block
+writes the block to that file first. In a ```console block the lines with a prompt are commands and the others
+what they print; each of these lines has to come, in order, from stdout or from stderr, however blanks are
+spaced. `$ echo $?` states the exit code of the command before it; without it the code has to be 0. A line
+`...` stands for anything.
 
-Two comments right before a block change what happens to it. `<!-- not run: REASON -->`: it isn't run, and has to be listed
-in NOT_RUN below. `<!-- needs data: REASON -->`: it is run only where ARYL_DATA names the public traces.
+Two comments right before a block change what happens to it. `<!-- not run: REASON -->`: it isn't run, and has
+to be listed in NOT_RUN below. `<!-- needs data: REASON -->`: it is run only where ARYL_DATA names the public
+traces.
 
 `UPDATE_DOCS=1 pytest tests/docs/test_commands.py` writes what the commands print today into the pages.
 """
@@ -18,6 +20,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -27,14 +30,19 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 DATA = os.environ.get("ARYL_DATA", "")
 UPDATE = bool(os.environ.get("UPDATE_DOCS"))
 
-# What isn't run, by page and first command. To add a line here is to say that nothing checks that command.
+# What isn't run, by page. To add a line here is to say that nothing checks that command.
 NOT_RUN = {
     ("README.md", "make demo"),
     ("README.md", "make test"),
     ("README.md", "pip install '.[all]'"),
     ("README.md", "aryl trace fetch itp"),
+    ("README.md", "aryl trace fetch nyc_taxi"),
     ("CONTRIBUTING.md", "make test"),
     ("docs/how-to/bring-your-own-trace.md", "aryl trace fetch itp"),
+    (
+        "docs/explanation/evaluation.md",
+        "python -m benchmarks.evaluation --write docs/explanation/evaluation.md",
+    ),
 }
 
 BLOCK = re.compile(
@@ -64,7 +72,7 @@ def commands_in(body: str) -> list[Command]:
             commands.append(Command(line[2:]))
         elif line.strip():
             commands[-1].output.append(line)
-    for command, following in zip(commands, commands[1:], strict=False):
+    for command, following in pairwise(commands):
         if following.line == "echo $?":
             command.exit_code = int(following.output[0])
     return [command for command in commands if command.line != "echo $?"]
@@ -105,7 +113,7 @@ def run(command: Command, folder: Path) -> list[str]:
         "XDG_CACHE_HOME": str(folder / "cache"),
     }
     done = subprocess.run(
-        ["bash", "-c", command.line],
+        ["bash", "-o", "pipefail", "-c", command.line],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -120,7 +128,8 @@ def run(command: Command, folder: Path) -> list[str]:
 def updated(body: str, command: Command, printed: list[str]) -> str:
     """The block with the output of a command replaced by what it prints today."""
     shown = "\n".join(command.output)
-    today = "\n".join(line.rstrip() for line in "".join(printed).splitlines() if line.strip())
+    # Messages come first, as they do on a terminal, where stdout isn't held back.
+    today = "\n".join(line.rstrip() for line in "".join(reversed(printed)).splitlines() if line.strip())
     start = body.index(command.line) + len(command.line)
     return body[:start] + body[start:].replace(shown, today, 1)
 
@@ -143,9 +152,9 @@ def play(page: Path, folder: Path, *, with_data: bool) -> int:
             absent = missing_line(command.output, printed)
             if absent is None:
                 continue
-            assert UPDATE and "..." not in command.output, (
-                f"{name_of(page)}: $ {command.line}\nno longer prints: {absent}\nbut:\n" + "\n".join(printed)
-            )
+            wrong = f"{name_of(page)}: $ {command.line}\nno longer prints: {absent}\nbut:\n"
+            assert UPDATE, wrong + "\n".join(printed)
+            assert "..." not in command.output, wrong + "\n".join(printed)
             new = updated(new, command, printed)
         if new != block["body"]:
             page.write_text(page.read_text(encoding="utf-8").replace(block["body"], new, 1), encoding="utf-8")
@@ -177,10 +186,11 @@ def test_the_commands_that_need_public_traces_do_what_the_page_shows(page: Path,
 
 def test_nothing_else_is_left_out() -> None:
     left_out = {
-        (name_of(page), commands_in(block["body"])[0].line)
+        (name_of(page), command.line)
         for page in PAGES
         for block in BLOCK.finditer(page.read_text(encoding="utf-8"))
         if block["mark"] == "not run"
+        for command in commands_in(block["body"])
     }
     assert left_out == NOT_RUN
 

@@ -19,7 +19,9 @@ Runs = list[dict[str, Any]]
 
 def simulate(capsys: pytest.CaptureFixture[str], name: str, *flags: str) -> Runs:
     """Run an example and return the summaries of its runs."""
-    assert run_command(["simulate", str(EXAMPLES / name), "-o", "json", "--jobs-in-parallel", "1", *flags]) == 0
+    assert (
+        run_command(["simulate", str(EXAMPLES / name), "-o", "json", "--jobs-in-parallel", "1", *flags]) == 0
+    )
     runs: Runs = json.loads(capsys.readouterr().out)["runs"]
     return runs
 
@@ -38,7 +40,7 @@ def test_every_example_is_tested() -> None:
 def test_more_headroom_ends_the_shortfall_and_lends_less(capsys: pytest.CaptureFixture[str]) -> None:
     runs = simulate(capsys, "headroom-sweep.yaml")
     shortfalls = [run["inference_shortfall_server_s"] for run in runs]
-    lent = [run["loaned_server_s"] for run in runs]
+    lent = [run["loaned_server_s"] / run["end_s"] for run in runs]
     assert shortfalls[0] > 0 == shortfalls[-1]
     assert lent == sorted(lent, reverse=True)
 

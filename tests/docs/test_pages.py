@@ -86,7 +86,9 @@ def option_row(option: OptionInfo) -> str:
 def test_every_policy_and_option_is_in_the_reference() -> None:
     lines = (DOCS / "reference" / "policies.md").read_text(encoding="utf-8").splitlines()
     expected = [policy_row(policy) for policy in policy_table()]
-    expected += list(dict.fromkeys(option_row(option) for policy in policy_table() for option in policy.options))
+    expected += list(
+        dict.fromkeys(option_row(option) for policy in policy_table() for option in policy.options)
+    )
     assert [row for row in expected if row not in lines] == []
     names = {re.match(r"\| `([^`]+)`", row)[1] for row in expected}  # type: ignore[index]
     found = {match[1] for line in lines if (match := re.match(r"\| `([^`]+)`", line))}
@@ -139,12 +141,16 @@ def test_the_example_of_reclaiming_ends_as_the_page_says(rule: Rule) -> None:
 
 
 def test_the_example_of_the_knapsack_is_what_the_scheduler_computes() -> None:
-    table = [[float(cell) for cell in row] for row in rows(DOCS / "explanation" / "elastic-scaling.md", "## Phase 2: what is left")]
+    table = [
+        [float(cell) for cell in row]
+        for row in rows(DOCS / "explanation" / "elastic-scaling.md", "## Phase 2: what is left")
+    ]
     left_s, base = (240.0, 120.0), (2, 1)
     groups = []
     for job in (0, 1):
         stated = [row[1 + job] for row in table]
-        assert stated == [left_s[job] * (1 - base[job] / (base[job] + row[0])) for row in table]
+        computed = [left_s[job] * (1 - base[job] / (base[job] + row[0])) for row in table]
+        assert stated == pytest.approx(computed)
         groups.append(Group([int(row[0]) for row in table], stated))
     answer = solve_by_dynamic_programme(groups, 4)
     assert [item + 1 for item in answer.items] == [3, 1]

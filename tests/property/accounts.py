@@ -1,6 +1,6 @@
-"""Independent bookkeeping of a journal: what jobs had, how far that brought them, and what preemptions were good for.
+"""Independent bookkeeping of a journal: how far jobs got, what preemptions were good for.
 
-Nothing here asks the cluster how far a job has come or who may have what: it is all worked out again from the events.
+Nothing here asks the cluster how far a job has come: it is all worked out again from the events.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from aryl.core import events as ev
 from aryl.core.model import Accounting, JobSpec, ServerSpec, Slot
-from aryl.core.plan import Cause, Claim, Launch, Plan, Reclaim, Release, Reserve, Resize, Stop
+from aryl.core.plan import Cause, Claim, Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Stop
 
 _FOR_A_CLAIM = (Cause.PRIORITY, Cause.QUOTA, Cause.ORDER)
 
@@ -52,6 +52,7 @@ class Accounts:
         self.servers: dict[str, ServerSpec] = {}
         self.accounting = Accounting.MORE_GPUS
         self.claims: dict[str, Claim] = {}
+        self.recalled: set[str] = set()
         self.finish_s: dict[str, float] = {}
         self.submit_s: dict[str, float] = {}
         self.shortest_s: dict[str, float] = {}
@@ -72,7 +73,11 @@ class Accounts:
                     self._run(job, event.at, running=True)
             case ev.Resized():
                 job = self.jobs.get(event.job_id)
-                if job and (job.attempt, job.revision) == (event.attempt, event.revision) and not job.stopping:
+                if (
+                    job
+                    and (job.attempt, job.revision) == (event.attempt, event.revision)
+                    and not job.stopping
+                ):
                     self._run(job, event.at, running=True)
             case ev.Stopped():
                 self._stopped(event)
@@ -135,15 +140,24 @@ class Accounts:
                         if claim.claim_id != step.claim_id
                     }
                 case Reclaim():
+                    self.recalled.add(step.server_id)
                     self._drop_claims(step.server_id)
+                case Loan() | Return():
+                    self.recalled.discard(step.server_id)
 
     def _preemptions_are_used(self, plan: Plan) -> None:
-        """(5): every server of a place that somebody was preempted for gets enough by it, and wouldn't have without it."""
+        """(5): who is preempted for somebody stands where that somebody claims a place, in the same plan."""
         claims = [step.claim for step in plan.steps if isinstance(step, Reserve)]
+        recalled = self.recalled | {step.server_id for step in plan.steps if isinstance(step, Reclaim)}
         for step in plan.steps:
-            if not isinstance(step, Stop) or step.cause not in _FOR_A_CLAIM:
+            if not isinstance(step, Stop):
                 continue
             stood = set(self.jobs[step.job_id].slots)
+            if step.cause is Cause.RECLAIM:
+                assert stood & recalled, f"{step.job_id} was preempted for servers that it wasn't on"
+            if step.cause not in _FOR_A_CLAIM:
+                continue
+            assert step.cause is Cause.ORDER or step.beneficiary in {claim.job_id for claim in claims}
             assert stood & {slot.server_id for claim in claims for slot in claim.slots}, (
                 f"{step.job_id} was preempted for {step.cause} and nobody claims its place"
             )

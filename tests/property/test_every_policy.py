@@ -6,15 +6,15 @@ import math
 
 import pytest
 from hypothesis import given
+from tests.property.snapshot import snapshot
+from tests.property.watch import Ran, plain_run, watched_run
+from tests.strategies import EVERY_POLICY, Case, cases
 
 from aryl.core.cluster import Cluster
 from aryl.core.model import JobState
 from aryl.policies.catalogue import parse_policy
 from aryl.policies.reasons import Wait
 from aryl.scheduler.journal import from_lines, replay, to_line
-from tests.property.snapshot import snapshot
-from tests.property.watch import Ran, plain_run, watched_run
-from tests.strategies import EVERY_POLICY, Case, cases
 
 
 @pytest.mark.parametrize("name", EVERY_POLICY)

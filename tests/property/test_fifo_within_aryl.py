@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hypothesis import given
-
 from tests.property.watch import plain_run
 from tests.strategies import Case, cases
 

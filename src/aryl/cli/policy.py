@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from aryl.cli.output import OutputFormat, console, plain_table, print_csv, print_json
+
+if TYPE_CHECKING:
+    from aryl.policies.catalogue import OptionInfo, PolicyInfo
 
 policy_app = typer.Typer(no_args_is_help=True, help="The scheduling policies.")
 
@@ -20,8 +24,8 @@ def _policy() -> None:
 def list_policies(
     output: Annotated[OutputFormat, typer.Option("-o", "--output", help="Format.")] = OutputFormat.table,
 ) -> None:
-    """List the policies, their sources and their options."""
-    from aryl.policies.catalogue import policy_table
+    """List the policies, their sources, their options and how variants are spelled."""
+    from aryl.policies.catalogue import SPELLINGS, policy_table
 
     policies = policy_table()
     rows = [
@@ -47,18 +51,29 @@ def list_policies(
             ]
         )
     else:
-        console().print(
+        out = console()
+        out.print(
             plain_table(
-                ["policy", "preempts", "what it does", "source", "options (default)"],
+                ["policy", "preempts", "what it does", "source"],
+                [[policy.name, policy.preempts, policy.summary, policy.source] for policy in policies],
+            )
+        )
+        out.print(
+            plain_table(
+                ["option", "default", "meaning", "of"],
                 [
-                    [
-                        policy.name,
-                        policy.preempts,
-                        policy.summary,
-                        policy.source,
-                        ", ".join(f"{option.name} ({option.default})" for option in policy.options),
-                    ]
-                    for policy in policies
+                    [option.name, option.default, option.meaning, ", ".join(names)]
+                    for option, names in _options(policies).items()
                 ],
             )
         )
+        out.print(plain_table(["spelling", "meaning"], [[*pair] for pair in SPELLINGS]))
+
+
+def _options(policies: Sequence[PolicyInfo]) -> dict[OptionInfo, list[str]]:
+    """Each option with the policies that have it."""
+    found: dict[OptionInfo, list[str]] = {}
+    for policy in policies:
+        for option in policy.options:
+            found.setdefault(option, []).append(policy.name)
+    return found

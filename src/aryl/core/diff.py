@@ -8,8 +8,11 @@ when the world has confirmed the vacating.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from aryl.core.cluster import Cluster
 from aryl.core.decision import Decision, Start
+from aryl.core.model import Slot
 from aryl.core.plan import Cause, Claim, Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Step, Stop
 
 
@@ -47,30 +50,48 @@ def diff(cluster: Cluster, decision: Decision) -> Plan:
     return Plan(tuple(steps))
 
 
-def _starts(cluster: Cluster, decision: Decision) -> list[Step]:
-    free_now: dict[str, int] = {}
-    claims: list[Step] = []
-    launches: list[Step] = []
-    made = cluster.claims_made
+def split_starts(cluster: Cluster, decision: Decision) -> tuple[list[Start], list[Start]]:
+    """The starts whose whole place is free now, and those whose place has to be claimed; both in order.
+
+    Claims are served from leaving GPUs first, those that this decision vacates among them; so a claim takes
+    free GPUs from the starts behind it only as far as it exceeds these.
+    """
+    vacated: dict[str, int] = {}
+    for preemption in decision.preemptions:
+        _count(vacated, cluster.live[preemption.job_id].slots.values())
+    for rescale in decision.rescales:
+        _count(vacated, rescale.remove)
+    placed: dict[str, int] = {}
+    claimed: dict[str, int] = {}
+
+    def free_now(server_id: str) -> int:
+        server, leaves = cluster.server_by_id[server_id], vacated.get(server_id, 0)
+        busy = max(server.held + claimed.get(server_id, 0), server.leaving + leaves)
+        return server.spec.gpus - (server.used - leaves) - busy - placed.get(server_id, 0)
+
+    launches: list[Start] = []
+    claims: list[Start] = []
     for start in decision.starts:
-        if _fits_now(cluster, start, free_now):
-            for slot in start.slots:
-                free_now[slot.server_id] -= slot.gpus
-            launches.append(Launch(start.job_id, cluster.jobs[start.job_id].attempt + 1, start.slots))
+        if all(free_now(slot.server_id) >= slot.gpus for slot in start.slots):
+            launches.append(start)
+            _count(placed, start.slots)
         else:
-            claims.append(Reserve(Claim(made, start.job_id, start.slots, start.cause)))
-            made += 1
-            for slot in start.slots:
-                free_now[slot.server_id] = max(free_now[slot.server_id] - slot.gpus, 0)
-    return claims + launches
+            claims.append(start)
+            _count(claimed, start.slots)
+    return launches, claims
 
 
-def _fits_now(cluster: Cluster, start: Start, free_now: dict[str, int]) -> bool:
-    fits = True
-    for slot in start.slots:
-        free = free_now.get(slot.server_id)
-        if free is None:
-            server = cluster.server_by_id[slot.server_id]
-            free = free_now[slot.server_id] = server.free
-        fits = fits and free >= slot.gpus
-    return fits
+def _count(gpus: dict[str, int], slots: Iterable[Slot]) -> None:
+    for slot in slots:
+        gpus[slot.server_id] = gpus.get(slot.server_id, 0) + slot.gpus
+
+
+def _starts(cluster: Cluster, decision: Decision) -> list[Step]:
+    launches, claims = split_starts(cluster, decision)
+    return [
+        *(
+            Reserve(Claim(cluster.claims_made + number, start.job_id, start.slots, start.cause))
+            for number, start in enumerate(claims)
+        ),
+        *(Launch(start.job_id, cluster.jobs[start.job_id].attempt + 1, start.slots) for start in launches),
+    ]

@@ -10,11 +10,12 @@ from typing import assert_never
 
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster, Demand, Job, Server
-from aryl.core.evolve_plan import drop_claim, evolve_step
+from aryl.core.evolve_plan import drop_claim, drop_claims_on, evolve_step
 from aryl.core.free_index import FreeIndex, Shelf
 from aryl.core.gang import drop_slot, end_job, note_growth, regauge, relabel, release_leaving, to_state
-from aryl.core.model import LIVE_STATES, JobState, Pool, ServerSpec, largest_allowed
+from aryl.core.model import LIVE_STATES, JobSpec, JobState, Pool, ServerSpec, allowed_size, largest_allowed
 from aryl.core.plan import Cause
+from aryl.core.plan_edges import refuse_illegal
 from aryl.errors import IllegalTransitionError
 
 
@@ -30,6 +31,7 @@ def evolve(cluster: Cluster, event: ev.Event) -> None:
         case ev.Finished():
             _finished(cluster, event)
         case ev.PlanCommitted():
+            refuse_illegal(cluster, event.plan)
             cluster.now = event.at
             for step in event.plan.steps:
                 evolve_step(cluster, step)
@@ -38,13 +40,11 @@ def evolve(cluster: Cluster, event: ev.Event) -> None:
         case ev.Launched():
             job = _current(cluster, event.job_id, event.attempt)
             if job and job.state is JobState.STARTING:
-                to_state(job, JobState.RUNNING)
-                regauge(cluster, job, event.at)
+                _running(cluster, job, event.at)
         case ev.Resized():
             job = _current(cluster, event.job_id, event.attempt)
             if job and job.state is JobState.RESIZING and job.revision == event.revision:
-                to_state(job, JobState.RUNNING)
-                regauge(cluster, job, event.at)
+                _running(cluster, job, event.at)
         case ev.Vacated():
             job = _current(cluster, event.job_id, event.attempt)
             if job:
@@ -73,6 +73,8 @@ def evolve(cluster: Cluster, event: ev.Event) -> None:
         case ev.ServerDrained():
             server = _server(cluster, event.server_id)
             server.draining = event.draining
+            if event.draining:
+                drop_claims_on(cluster, event.server_id)
             cluster.refresh(server)
         case ev.ClusterDeclared():
             _declared(cluster, event)
@@ -86,6 +88,8 @@ def evolve(cluster: Cluster, event: ev.Event) -> None:
 def _declared(cluster: Cluster, event: ev.ClusterDeclared) -> None:
     if cluster.servers:
         raise IllegalTransitionError("a cluster is declared once, before anything else")
+    if len({spec.server_id for spec in event.servers}) < len(event.servers):
+        raise IllegalTransitionError("two servers have the same name")
     cluster.accounting = event.accounting
     cluster.resize_s, cluster.restart_s, cluster.vacate_s = event.resize_s, event.restart_s, event.vacate_s
     cluster.headroom_servers, cluster.reclaim_within_s = event.headroom_servers, event.reclaim_within_s
@@ -112,10 +116,27 @@ def _submitted(cluster: Cluster, event: ev.Submitted) -> None:
     spec = event.job
     if spec.job_id in cluster.jobs or spec.job_id in cluster.ended:
         raise IllegalTransitionError(f"job {spec.job_id} was submitted before")
+    _check_limits(spec, spec.min_workers, spec.max_workers)
     job = Job(spec, event.at)
     cluster.jobs[spec.job_id] = job
     cluster.now = event.at
     cluster.pending.add(cluster.demand_class(job), cluster.queue_key(job), spec.job_id)
+
+
+def _check_limits(spec: JobSpec, min_workers: int, max_workers: int) -> None:
+    if not 1 <= min_workers <= max_workers:
+        raise IllegalTransitionError(f"job {spec.job_id}: workers {min_workers}..{max_workers} is no range")
+    if not allowed_size(spec.sizes, min_workers):
+        raise IllegalTransitionError(
+            f"job {spec.job_id}: a gang of {min_workers} workers is none of its sizes {spec.sizes}"
+        )
+
+
+def _running(cluster: Cluster, job: Job, now_s: float) -> None:
+    to_state(job, JobState.RUNNING)
+    # One that has just lost workers stands still until `upkeep` has regrouped it.
+    if job.trouble is not Cause.SERVER_LOST:
+        regauge(cluster, job, now_s)
 
 
 def _finished(cluster: Cluster, event: ev.Finished) -> None:
@@ -159,10 +180,7 @@ def _limits_changed(cluster: Cluster, event: ev.LimitsChanged) -> None:
     job = cluster.jobs.get(event.job_id)
     if job is None:
         return
-    if not 1 <= event.min_workers <= event.max_workers:
-        raise IllegalTransitionError(
-            f"job {event.job_id}: workers {event.min_workers}..{event.max_workers} is no range"
-        )
+    _check_limits(job.spec, event.min_workers, event.max_workers)
     job.min_workers, job.max_workers = event.min_workers, event.max_workers
     if job.state is JobState.PENDING:
         drop_claim(cluster, event.job_id)
@@ -183,9 +201,7 @@ def _server_lost(cluster: Cluster, event: ev.ServerLost) -> None:
         return
     server.up = False
     cluster.inference_mask &= ~(1 << server.place)
-    for claimant, claim in tuple(cluster.claims.items()):
-        if any(slot.server_id == event.server_id for slot in claim.slots):
-            drop_claim(cluster, claimant)
+    drop_claims_on(cluster, event.server_id)
     for job_id in tuple(server.jobs):
         job = cluster.jobs[job_id]
         drop_slot(cluster, job, event.server_id, event.at)
@@ -214,6 +230,8 @@ def _server(cluster: Cluster, server_id: str) -> Server:
 
 
 def _current(cluster: Cluster, job_id: str, attempt: int) -> Job | None:
-    """The job, if the report is about its present attempt; None for a late report."""
+    """The job, if the report is about its present attempt; None for a late one. A waiting job has none."""
     job = cluster.jobs.get(job_id)
-    return job if job is not None and job.attempt == attempt else None
+    if job is None or job.attempt != attempt or job.state is JobState.PENDING:
+        return None
+    return job

@@ -1,4 +1,4 @@
-"""What a committed plan changes, step by step. Called by `evolve` only."""
+"""What a committed plan changes, step by step. Called by `evolve` once `plan_edges` has found it legal."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import assert_never
 
 from aryl.core.cluster import Cluster, Job
 from aryl.core.gang import add_slot, enter_live, leave_live, note_growth, shed, to_state
-from aryl.core.model import JobState, Tenure, check_tenure_edge
+from aryl.core.model import JobState, Tenure
 from aryl.core.plan import Cause, Launch, Loan, Reclaim, Release, Reserve, Resize, Return, Step, Stop
-from aryl.errors import IllegalTransitionError
 
 
 def evolve_step(cluster: Cluster, step: Step) -> None:
@@ -31,9 +30,6 @@ def evolve_step(cluster: Cluster, step: Step) -> None:
         case Reclaim():
             _change_tenure(cluster, step.server_id, Tenure.RECLAIMING, step.deadline_s)
         case Return():
-            server = cluster.server_by_id[step.server_id]
-            if server.jobs or server.leaving:
-                raise IllegalTransitionError(f"server {step.server_id} can't go back: it isn't empty")
             _change_tenure(cluster, step.server_id, Tenure.OWNED, 0.0)
         case _:
             assert_never(step)
@@ -49,10 +45,15 @@ def drop_claim(cluster: Cluster, claimant: str) -> None:
             _queue_again(cluster, job)
 
 
+def drop_claims_on(cluster: Cluster, server_id: str) -> None:
+    """Nothing new may be placed on this server: claims that need it can't be used."""
+    for claimant, claim in tuple(cluster.claims.items()):
+        if any(slot.server_id == server_id for slot in claim.slots):
+            drop_claim(cluster, claimant)
+
+
 def _launch(cluster: Cluster, step: Launch) -> None:
-    job = cluster.jobs.get(step.job_id)
-    if job is None or step.attempt != job.attempt + 1:
-        raise IllegalTransitionError(f"job {step.job_id} can't be launched as attempt {step.attempt}")
+    job = cluster.jobs[step.job_id]
     to_state(job, JobState.STARTING)
     cluster.pending.discard(step.job_id)
     if step.job_id in cluster.claims:
@@ -68,7 +69,7 @@ def _launch(cluster: Cluster, step: Launch) -> None:
 
 
 def _resize(cluster: Cluster, step: Resize) -> None:
-    job = _live_job(cluster, step.job_id, step.attempt)
+    job = cluster.live[step.job_id]
     to_state(job, JobState.RESIZING)
     job.revision = step.revision
     job.trouble = None
@@ -90,7 +91,7 @@ def _resize(cluster: Cluster, step: Resize) -> None:
 
 
 def _stop(cluster: Cluster, step: Stop) -> None:
-    job = _live_job(cluster, step.job_id, step.attempt)
+    job = cluster.live[step.job_id]
     if job.state is not JobState.CANCELLING:
         to_state(job, JobState.PREEMPTING)
     if step.cause not in (Cause.CANCELLED, Cause.SERVER_LOST, Cause.LIMITS):
@@ -129,7 +130,6 @@ def _queue_again(cluster: Cluster, job: Job) -> None:
 
 def _change_tenure(cluster: Cluster, server_id: str, tenure: Tenure, deadline_s: float) -> None:
     server = cluster.server_by_id[server_id]
-    check_tenure_edge(server_id, server.tenure, tenure)
     bit = 1 << server.place
     server.tenure = tenure
     server.deadline_s = deadline_s
@@ -139,14 +139,5 @@ def _change_tenure(cluster: Cluster, server_id: str, tenure: Tenure, deadline_s:
         cluster.on_loan_mask |= bit
     elif tenure is Tenure.RECLAIMING:
         cluster.reclaiming_mask |= bit
-        for claimant, claim in tuple(cluster.claims.items()):
-            if any(slot.server_id == server_id for slot in claim.slots):
-                drop_claim(cluster, claimant)
+        drop_claims_on(cluster, server_id)
     cluster.refresh(server)
-
-
-def _live_job(cluster: Cluster, job_id: str, attempt: int) -> Job:
-    job = cluster.live.get(job_id)
-    if job is None or job.attempt != attempt:
-        raise IllegalTransitionError(f"job {job_id} has no live attempt {attempt}")
-    return job

@@ -1,14 +1,15 @@
 """What must be true after every event, checked from first principles and not from the indexes.
 
 The numbers are those of the acceptance scenarios: (1) no GPU has two owners; (2) a live job has min..max
-workers and an allowed size; (3) what jobs, servers and indexes say agrees; (4) flexible workers don't hold
-back a base demand; (6) a claim belongs to one waiting job. `rebuilt_free_index` rebuilds the index from
-scratch.
+workers and an allowed size; (3) what jobs, servers and indexes say agrees; (6) a claim belongs to one waiting
+job. Those that a policy has to keep, such as (4), can't be read off a state and are tested with the policies.
+`rebuilt_free_index` rebuilds the index from scratch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from aryl.core.cluster import Cluster
 from aryl.core.free_index import LANES_PER_SHELF, OFF_SHELF, Content, FreeIndex
@@ -51,6 +52,9 @@ def _servers(cluster: Cluster) -> Iterator[str]:
         flexible = sum(slot.flexible * slot.gpus_per_worker for slot in server.jobs.values())
         if flexible != server.flexible_gpus:
             yield f"{name} counts {server.flexible_gpus} flexible GPUs, true are {flexible}"
+        for job_id, slot in server.jobs.items():
+            if job_id not in cluster.jobs or cluster.jobs[job_id].slots.get(name) != slot:
+                yield f"{name} and job {job_id} disagree"
 
 
 def _jobs(cluster: Cluster) -> Iterator[str]:
@@ -83,6 +87,8 @@ def _jobs(cluster: Cluster) -> Iterator[str]:
         waiting = job_id in cluster.pending, job_id in cluster.claims
         if (job.state is JobState.PENDING) != any(waiting) or all(waiting):
             yield f"job {job_id} is {job.state.value}, queued/claiming: {waiting}"
+        if (job.trouble is not None) != (job_id in cluster.troubled):
+            yield f"job {job_id} is in trouble ({job.trouble}), and nobody will see to it"
 
 
 def _size(cluster: Cluster, job_id: str) -> Iterator[str]:
@@ -104,6 +110,9 @@ def _claims(cluster: Cluster) -> Iterator[str]:
             yield f"claim {claim.claim_id} belongs to no waiting job"
         if sum(slot.base for slot in claim.slots) != cluster.jobs[claimant].min_workers:
             yield f"claim {claim.claim_id} holds no whole gang"
+        for slot in claim.slots:
+            if not cluster.server_by_id[slot.server_id].placeable:
+                yield f"claim {claim.claim_id} holds GPUs on {slot.server_id}, which takes nothing new"
 
 
 def _indexes(cluster: Cluster) -> Iterator[str]:
@@ -111,38 +120,65 @@ def _indexes(cluster: Cluster) -> Iterator[str]:
     for name in ("free", "lane", "buckets", "lane_free"):
         if getattr(fresh, name) != getattr(cluster.free, name):
             yield f"the free index is stale: {name}"
+    yield from _server_sets(cluster)
+    yield from _live_sets(cluster)
+    yield from _queue(cluster)
+
+
+def _server_sets(cluster: Cluster) -> Iterator[str]:
     flexible = [0] * len(cluster.free.shelves)
-    masks = [0, 0, 0]
+    masks = {"flexible_mask": 0, "on_loan_mask": 0, "reclaiming_mask": 0, "inference_mask": 0}
     for server in cluster.servers:
         bit = 1 << server.place
         flexible[server.shelf] += server.flexible_gpus
-        masks[0] |= bit if server.flexible_gpus else 0
-        masks[1] |= bit if server.tenure is Tenure.ON_LOAN else 0
-        masks[2] |= bit if server.tenure is Tenure.RECLAIMING else 0
-    if flexible != cluster.shelf_flexible or masks != [
-        cluster.flexible_mask,
-        cluster.on_loan_mask,
-        cluster.reclaiming_mask,
-    ]:
-        yield "the counts of flexible, lent or reclaimed servers are stale"
+        masks["flexible_mask"] |= bit if server.flexible_gpus else 0
+        masks["on_loan_mask"] |= bit if server.tenure is Tenure.ON_LOAN else 0
+        masks["reclaiming_mask"] |= bit if server.tenure is Tenure.RECLAIMING else 0
+        masks["inference_mask"] |= bit if server.up and server.spec.pool is Pool.INFERENCE else 0
+    if flexible != cluster.shelf_flexible:
+        yield "the counts of flexible GPUs are stale"
+    for name, mask in masks.items():
+        if getattr(cluster, name) != mask:
+            yield f"the {name} is stale"
+
+
+def _live_sets(cluster: Cluster) -> Iterator[str]:
     live = {
-        job_id
+        job_id: job
         for job_id, job in cluster.jobs.items()
-        if job.state in LIVE_STATES or (job.slots and not job.stopping)
+        if job.state in LIVE_STATES or (job.state is JobState.CANCELLING and not job.stopping)
     }
-    if live != set(cluster.live):
-        yield f"the set of live jobs is stale: {sorted(live ^ set(cluster.live))}"
-    if {job_id for job_id in live if cluster.jobs[job_id].elastic} != set(cluster.elastic):
+    if live.keys() != cluster.live.keys():
+        yield f"the set of live jobs is stale: {sorted(live.keys() ^ cluster.live.keys())}"
+    if {job_id for job_id, job in live.items() if job.elastic} != set(cluster.elastic):
         yield "the set of live elastic jobs is stale"
-    growable = {job_id for job_id, job in cluster.elastic.items() if job.workers < job.max_workers}
+    growable = {job_id for job_id, job in live.items() if job.elastic and job.workers < job.max_workers}
     if growable != set(cluster.growable):
         yield "the set of jobs that could grow is stale"
-    counts: dict[int, int] = {}
-    for job_id in live:
-        priority = cluster.jobs[job_id].spec.priority
-        counts[priority] = counts.get(priority, 0) + 1
-    if counts != cluster.live_by_priority:
+    priorities: dict[int, int] = {}
+    projects: dict[str, int] = {}
+    for job in live.values():
+        priorities[job.spec.priority] = priorities.get(job.spec.priority, 0) + 1
+        if job.spec.project:
+            base_gpus = sum(slot.base * slot.gpus_per_worker for slot in job.slots.values())
+            projects[job.spec.project] = projects.get(job.spec.project, 0) + base_gpus
+    if priorities != cluster.live_by_priority:
         yield "the counts of live jobs by priority are stale"
+    if any(
+        projects.get(project, 0) != cluster.project_gpus.get(project, 0)
+        for project in {**projects, **cluster.project_gpus}
+    ):
+        yield "the counts of GPUs by project are stale"
+
+
+def _queue(cluster: Cluster) -> Iterator[str]:
+    for demand, entries in cluster.pending.classes.items():
+        if not entries or any(first >= second for first, second in pairwise(entries)):
+            yield f"the queue of {demand} is out of order"
+        for entry in entries:
+            job = cluster.jobs.get(entry.job_id)
+            if job is None or cluster.demand_class(job) != demand or cluster.queue_key(job) != entry.key:
+                yield f"job {entry.job_id} stands in the wrong place of the queue"
 
 
 def rebuilt_free_index(cluster: Cluster) -> FreeIndex:

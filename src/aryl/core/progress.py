@@ -40,7 +40,8 @@ class Progress:
         last_save_s = math.floor(ran_s / every_s) * every_s
         if last_save_s <= self._ran_s:
             return self.saved_s
-        return self.done_s + self.rate * (last_save_s - self._ran_s)
+        # Rounding must not put the last save into the future.
+        return self.done_s + self.rate * (min(last_save_s, ran_s) - self._ran_s)
 
     def lost_at(self, now_s: float) -> float:
         """Base seconds that would be lost if the job stopped at `now_s`."""

@@ -33,15 +33,18 @@ EMPTY = Plan(())
 
 
 def _matured(cluster: Cluster, slots: tuple[Slot, ...], idle: dict[str, int]) -> bool:
+    """Whether the place is empty. Claims are served in the order in which they were made: what an earlier
+    one waits with isn't idle for a later one.
+    """
+    matured = True
     for slot in slots:
         server = cluster.server_by_id[slot.server_id]
         if slot.server_id not in idle:
             idle[slot.server_id] = server.spec.gpus - server.used - server.leaving
-        if idle[slot.server_id] < slot.gpus:
-            return False
+        matured = matured and idle[slot.server_id] >= slot.gpus
     for slot in slots:
-        idle[slot.server_id] -= slot.gpus
-    return True
+        idle[slot.server_id] = max(idle[slot.server_id] - slot.gpus, 0)
+    return matured
 
 
 def _untrouble(job: Job) -> Step:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aryl.core.cluster import Cluster, Job
+from aryl.core.model import Accounting
 from aryl.policies.draft import Draft
 from aryl.policies.placement import Scatter, place_base
 
@@ -48,38 +49,49 @@ def start_where_free(scatter: Scatter) -> Starter:
 
 
 def admit(draft: Draft, starters: tuple[Starter, ...], *, strict: bool) -> None:
-    """Walk the queue and start what can be started; for each job the starters are tried in turn."""
-    walk_until_done(draft, starters, strict=strict, allowed=None)
+    """Walk the queue and start what can be started; for each job the starters are tried in turn.
 
-
-def walk_until_done(
-    draft: Draft, starters: tuple[Starter, ...], *, strict: bool, allowed: Callable[[Job], bool] | None
-) -> None:
-    """The same for jobs that are `allowed` to start; the others are passed over, one by one.
-
-    Where projects have shares, a start may put a project above its own, and so entitle a job that was
-    passed over before it: then the queue is walked again.
+    The queue is walked again where a start may have changed what was found out about a job before it.
     """
-    started = _walk(draft, starters, strict, allowed)
-    while started and draft.cluster.guaranteed:
-        started = _walk(draft, starters, strict, allowed)
+    started = walk_queue(draft, starters, strict)
+    while started and _starts_matter(draft.cluster):
+        started = walk_queue(draft, starters, strict)
 
 
-def _walk(
-    draft: Draft, starters: tuple[Starter, ...], strict: bool, allowed: Callable[[Job], bool] | None
+def _starts_matter(cluster: Cluster) -> bool:
+    """Whether a start can let a job start that was passed over earlier in the walk.
+
+    It may put its project above the project's share; or take the fast GPUs that a job was waiting for.
+    """
+    return (
+        bool(cluster.guaranteed)
+        or cluster.accounting is Accounting.SLOWER
+        or any(demand.heterogeneous for demand in cluster.pending.classes)
+    )
+
+
+def walk_queue(
+    draft: Draft,
+    starters: tuple[Starter, ...],
+    strict: bool,
+    allowed: Callable[[Draft, Job], bool] | None = None,
 ) -> bool:
-    cluster, started = draft.cluster, False
+    """Go through the queue once; whether anything was started.
+
+    Jobs that aren't `allowed` to start at will are passed over one by one; the test itself may start one in
+    its own way.
+    """
+    cluster, before = draft.cluster, len(draft.starts)
     walk = cluster.pending.walk()
     while walk.next():
         job = cluster.jobs[walk.job_id]
-        if walk.job_id in draft.starts or (allowed is not None and not allowed(job)):
+        if walk.job_id in draft.starts or (allowed is not None and not allowed(draft, job)):
             # One that isn't allowed says nothing about those behind it in its class: they may be shorter.
             walk.skip_job()
         elif any(starter(draft, job) for starter in starters):
-            started = True
             walk.skip_job()
         elif strict:
             break
         else:
             walk.skip_class()
-    return started
+    return len(draft.starts) > before

@@ -13,7 +13,7 @@ no job has any, they change nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aryl.core.cluster import Cluster, Job
 from aryl.core.decision import NOTHING, Decision
@@ -24,7 +24,7 @@ from aryl.policies.draft import Draft
 from aryl.policies.explain import explain_wait
 from aryl.policies.loaning import Loaning
 from aryl.policies.order import ORDERS
-from aryl.policies.patience import patient
+from aryl.policies.patience import faster_from_s, patient
 from aryl.policies.placement import Scatter
 from aryl.policies.preempt import Preempting
 from aryl.policies.reasons import Wait, WaitReason
@@ -69,8 +69,12 @@ class Aryl:
     def explain(self, cluster: Cluster, job_id: str) -> WaitReason:
         """Why a job waits."""
         reason = explain_wait(cluster, job_id, strict=self.strict, scatter=self.scatter, lends=self.lends)
+        if reason.wait is Wait.NEXT_PASS:
+            faster_s = faster_from_s(Draft(cluster), cluster.jobs[job_id], self.scatter)
+            if faster_s is not None and faster_s > cluster.now:
+                return replace(reason, wait=Wait.FASTER_LATER, starts_s=faster_s)
         if reason.wait is Wait.NEXT_PASS and self.reserving is not None:
-            held = self.reserving.holding_back(Draft(cluster), self.scatter, job_id)
+            held = self.reserving.holding_back(Draft(cluster), self._starters(), self.scatter, job_id)
             if held is not None:
                 return WaitReason(job_id, Wait.RESERVED, reason.needed_gpus, reason.free_gpus, behind=(held,))
         if reason.wait in (Wait.NOT_ENOUGH_FREE, Wait.FRAGMENTED) and self.preempting is not None:
@@ -81,13 +85,17 @@ class Aryl:
                 )
         return reason
 
-    def _phase_1(self, draft: Draft) -> None:
+    def _starters(self) -> tuple[Starter, ...]:
+        """What is tried for a waiting job, in this order."""
         starters: list[Starter] = [patient(start_where_free(self.scatter), self.scatter)]
         if self.scaling is not None:
-            starters.append(patient(start_over_flexible(self.scatter), self.scatter))
+            starters.append(patient(start_over_flexible(self.scatter), self.scatter, over_flexible=True))
         if self.preempting is not None:
             starters.append(self.preempting.starter(self.scatter))
+        return tuple(starters)
+
+    def _phase_1(self, draft: Draft) -> None:
         if self.reserving is not None:
-            self.reserving.admit(draft, tuple(starters), self.scatter, strict=self.strict)
+            self.reserving.admit(draft, self._starters(), self.scatter, strict=self.strict)
         else:
-            admit(draft, tuple(starters), strict=self.strict)
+            admit(draft, self._starters(), strict=self.strict)

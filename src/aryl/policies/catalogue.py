@@ -1,11 +1,4 @@
-"""Every policy by name, and the spelling of its variants.
-
-aryl                               loaning and scaling
-aryl:loaning                       loaning alone; aryl:scaling: scaling alone
-aryl:no-loaning,no-scaling         neither
-aryl:loaning,reclaim=count         a part and an option
-aryl:order=fifo,reclaim=exact      options only: all parts stay on
-"""
+"""Every policy by name, and the spelling of its variants: `NAME:part,option=value` (see `SPELLINGS`)."""
 
 from __future__ import annotations
 
@@ -22,13 +15,24 @@ from aryl.policies.placement import Scatter
 from aryl.policies.policy import Policy
 from aryl.policies.preempt import Preempting
 from aryl.policies.queueing import Queueing
-from aryl.policies.reclaim_problem import parse_rule
+from aryl.policies.reclaim_exact import require_solver
+from aryl.policies.reclaim_problem import Rule, parse_rule
 from aryl.policies.reservation import Reserving
 from aryl.policies.scaling import Scaling
 from aryl.policies.timesharing import TimeSharing
 
 T = TypeVar("T")
 PARTS = ("loaning", "scaling", "preemption")
+
+# Examples for people, each of which a test parses.
+SPELLINGS = (
+    ("aryl", "all parts: loaning, scaling and preemption"),
+    ("aryl:loaning", "loaning alone; parts that are named switch the unnamed ones off (preemption stays)"),
+    ("aryl:scaling", "scaling alone"),
+    ("aryl:no-loaning,no-scaling", "neither; with order=fifo as well, exactly fifo"),
+    ("aryl:loaning,reclaim=count", "a part and an option"),
+    ("aryl:order=fifo,reclaim=exact", "options only: all parts stay on"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ _ARYL_OPTIONS = (
     OptionInfo(
         "loaning | no-loaning",
         "on",
-        "lend and reclaim inference servers; naming parts switches the unnamed ones off",
+        "lend and reclaim inference servers",
     ),
     OptionInfo("scaling | no-scaling", "on", "flexible workers by the knapsack"),
     OptionInfo(
@@ -72,10 +76,16 @@ _ARYL_OPTIONS = (
         "reclaim", "server-fraction", "server-fraction | gpu-fraction | count | random | in-order | exact"
     ),
     OptionInfo("order", "sjf", "phase 1: sjf | las | size pass over what doesn't fit, fifo is strict"),
-    OptionInfo("cooldown", "5m", "time between two growths of a job"),
+    OptionInfo(
+        "cooldown", "5m", "time between two growths of a job; twice that if the first was taken back before"
+    ),
     OptionInfo("min_interval", "60s", "time between two moves of flexible demand"),
     OptionInfo("min_runtime", "0", "nobody is preempted for a job before it has run that long"),
-    OptionInfo("reserve_after", "never", "a gang that has waited that long gets a reservation"),
+    OptionInfo(
+        "reserve_after",
+        "never",
+        "who has waited that long goes first, and gets a reservation if it doesn't fit",
+    ),
     _SCATTER,
 )
 
@@ -165,6 +175,8 @@ def _aryl(spec: str, options: _Options, seed: int, *, informed: bool) -> Aryl:
     parts = options.parts()
     ordering = options.choice("order", "sjf", _ordering) if informed else "las"
     rule = options.choice("reclaim", Loaning().rule, parse_rule)
+    if rule is Rule.EXACT:
+        require_solver()
     cooldown_s = options.choice("cooldown", Scaling().cooldown_s, _seconds)
     min_interval_s = options.choice("min_interval", Scaling().min_interval_s, _seconds)
     min_runtime_s = options.choice("min_runtime", Preempting().min_runtime_s, _seconds)

@@ -8,6 +8,8 @@ their job the least time a GPU.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from aryl.core.cluster import Cluster, Job, Server
 from aryl.core.free_index import OFF_SHELF, Content, FreeIndex
 from aryl.core.model import Slot
@@ -30,9 +32,11 @@ def start_over_flexible(scatter: Scatter) -> Starter:
         )
         if slots is None:
             return False
-        make_room(draft, slots, job.spec.priority)
+        vacates = make_room(draft, slots, job.spec.priority)
         draft.start(job, slots)
-        draft.claiming.add(job.spec.job_id)
+        if vacates:
+            draft.claiming.add(job.spec.job_id)
+            settle(draft, [slot.server_id for slot in slots])
         return True
 
     return start
@@ -54,9 +58,9 @@ def without_flexible(draft: Draft, priority: int) -> FreeIndex:
     return index
 
 
-def make_room(draft: Draft, slots: tuple[Slot, ...], priority: int) -> None:
-    """Take what is free of a place, and let flexible workers leave for the rest."""
-    cluster = draft.cluster
+def make_room(draft: Draft, slots: tuple[Slot, ...], priority: int) -> bool:
+    """Take what is free of a place, and let flexible workers leave for the rest; whether any has to."""
+    cluster, vacates = draft.cluster, False
     for slot in slots:
         server = cluster.server_by_id[slot.server_id]
         free = draft.index.free[server.place]
@@ -65,6 +69,7 @@ def make_room(draft: Draft, slots: tuple[Slot, ...], priority: int) -> None:
         short = slot.gpus - free
         if short <= 0:
             continue
+        vacates = True
         for other, theirs, count in sorted(
             _displaceable(draft, server, priority), key=lambda entry: _loss_per_gpu_s(cluster, entry[0])
         ):
@@ -73,6 +78,34 @@ def make_room(draft: Draft, slots: tuple[Slot, ...], priority: int) -> None:
             short -= workers * theirs.gpus_per_worker
             if short <= 0:
                 break
+    return vacates
+
+
+def settle(draft: Draft, server_ids: Iterable[str]) -> None:
+    """Bring the index to what will be free on these servers once the draft has been carried out.
+
+    Claims are served from leaving GPUs first, and more may leave than was needed; so more can be free
+    than was left over while the place was put together.
+    """
+    for server_id in server_ids:
+        server = draft.cluster.server_by_id[server_id]
+        if draft.index.lane[server.place] == OFF_SHELF:
+            continue
+        vacated = sum(
+            slot.gpus_per_worker
+            * (slot.workers if job_id in draft.preemptions else draft.shed_on(job_id, server_id))
+            for job_id, slot in server.jobs.items()
+        )
+        claimed = launched = 0
+        for job_id, start in draft.starts.items():
+            gpus = sum(slot.gpus for slot in start.slots if slot.server_id == server_id)
+            if job_id in draft.claiming:
+                claimed += gpus
+            else:
+                launched += gpus
+        kept = server.used - vacated + launched
+        busy = kept + max(server.held + claimed, server.leaving + vacated)
+        draft.index.put(server.place, draft.index.lane[server.place], server.spec.gpus - busy)
 
 
 def _displaceable(draft: Draft, server: Server, priority: int) -> list[tuple[Job, Slot, int]]:

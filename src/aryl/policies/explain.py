@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from aryl.core.cluster import Cluster
 from aryl.core.model import JobState
-from aryl.policies.placement import Scatter, fits_when_empty, place_base
+from aryl.policies.draft import Draft
+from aryl.policies.placement import Scatter, fits_when_empty
 from aryl.policies.reasons import Wait, WaitReason
 from aryl.policies.shadow import shadow_of
 
@@ -20,7 +21,8 @@ def explain_wait(cluster: Cluster, job_id: str, *, strict: bool, scatter: Scatte
         return WaitReason(job_id, Wait.NOT_WAITING)
     stands = cluster.stands(spec)
     needed = job.min_workers * min((stand.gpus_per_worker for stand in stands), default=spec.gpus_per_worker)
-    if not stands:
+    shelves = {stand.shelf for stand in stands}
+    if not any(server.up and server.shelf in shelves for server in cluster.servers):
         return WaitReason(job_id, Wait.NO_MATCHING_GPU, needed)
     if job_id in cluster.claims:
         return WaitReason(job_id, Wait.VACATING, needed, behind=_vacating(cluster, job_id))
@@ -29,14 +31,14 @@ def explain_wait(cluster: Cluster, job_id: str, *, strict: bool, scatter: Scatte
 
     free = sum(cluster.free.shelf_free(stand.shelf) for stand in stands)
     best = max(cluster.free.largest_free(stand.shelf) for stand in stands)
-    shadow = shadow_of(cluster, job, scatter)
+    shadow = shadow_of(Draft(cluster), job, scatter)
     starts_s = shadow.at_s if shadow else None
     behind = shadow.behind[:MOST_NAMED] if shadow else ()
     if strict:
         head = next(iter(cluster.pending)).job_id
         if head != job_id:
             return WaitReason(job_id, Wait.BEHIND_THE_HEAD, needed, free, best, (head,), None)
-    if place_base(cluster.free.fork(), cluster, spec, job.min_workers, scatter) is not None:
+    if shadow is not None and shadow.at_s <= cluster.now:
         return WaitReason(job_id, Wait.NEXT_PASS, needed, free, best, (), cluster.now)
     wait = Wait.FRAGMENTED if free >= needed else Wait.NOT_ENOUGH_FREE
     return WaitReason(job_id, wait, needed, free, best, behind, starts_s)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aryl.core.cluster import Cluster, Job
+from aryl.core.cluster import Cluster, Job, Stand
 from aryl.core.decision import Decision
 from aryl.core.pending import QueueKey
-from aryl.policies.admission import admit
 from aryl.policies.draft import Draft
 from aryl.policies.explain import explain_wait
 from aryl.policies.loaning import Loaning
@@ -43,35 +42,45 @@ class Opportunistic:
         draft = Draft(cluster)
         _TAKING.decide(draft)
         if len(cluster.pending):
-            admit(draft, (lambda draft, job: _start_on(draft, job, loaned=False),), strict=True)
-            self._fill_idle(draft)
+            _fill(draft, loaned=False)
+            # One that leaves the head of the first queue by the second makes way for those behind it.
+            while _fill(draft, loaned=True) and _fill(draft, loaned=False):
+                pass
         return draft.decision()
 
     def explain(self, cluster: Cluster, job_id: str) -> WaitReason:
         """Why a job waits."""
         return explain_wait(cluster, job_id, strict=True, scatter=Scatter.ALLOWED, lends=True)
 
-    def _fill_idle(self, draft: Draft) -> None:
-        cluster = draft.cluster
-        walk = cluster.pending.walk()
-        while walk.next():
-            job = cluster.jobs[walk.job_id]
-            if not job.spec.fungible:
-                walk.skip_class()
-            elif walk.job_id in draft.starts or _start_on(draft, job, loaned=True):
-                walk.skip_job()
-            else:
-                return
+
+def _fill(draft: Draft, *, loaned: bool) -> bool:
+    """Start the heads of one queue as long as they fit; whether any did.
+
+    A job that accepts none of its servers isn't in it.
+    """
+    cluster, started = draft.cluster, False
+    walk = cluster.pending.walk()
+    while walk.next():
+        job = cluster.jobs[walk.job_id]
+        stands = [
+            stand for stand in cluster.stands(job.spec) if cluster.free.shelves[stand.shelf].loaned is loaned
+        ]
+        if not stands:
+            walk.skip_class()
+        elif walk.job_id in draft.starts:
+            walk.skip_job()
+        elif _start_on(draft, job, stands):
+            started = True
+            walk.skip_job()
+        else:
+            break
+    return started
 
 
-def _start_on(draft: Draft, job: Job, *, loaned: bool) -> bool:
-    cluster = draft.cluster
-    stands = [
-        stand for stand in cluster.stands(job.spec) if cluster.free.shelves[stand.shelf].loaned is loaned
-    ]
+def _start_on(draft: Draft, job: Job, stands: list[Stand]) -> bool:
     if sum(draft.untouched_index.shelf_free(stand.shelf) for stand in stands) < job.min_workers:
         return False
-    slots = place_base(draft.index, cluster, job.spec, job.min_workers, Scatter.ALLOWED, stands)
+    slots = place_base(draft.index, draft.cluster, job.spec, job.min_workers, Scatter.ALLOWED, stands)
     if slots is None:
         return False
     draft.start(job, slots)

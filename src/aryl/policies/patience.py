@@ -16,42 +16,52 @@ from aryl.policies.placement import Scatter, place_base
 from aryl.policies.shadow import shadow_of
 
 
-def patient(starter: Starter, scatter: Scatter) -> Starter:
-    """The starter, except for jobs that are expected to end sooner if they wait for better GPUs."""
+def patient(starter: Starter, scatter: Scatter, *, over_flexible: bool = False) -> Starter:
+    """The starter, except for jobs that are expected to end sooner if they wait for better GPUs.
+
+    `over_flexible`: the starter can get at once what only flexible workers are in the way of.
+    """
 
     def start(draft: Draft, job: Job) -> bool:
-        return not sooner_if_it_waits(draft, job, scatter) and starter(draft, job)
+        faster_s = faster_from_s(draft, job, scatter)
+        waits = faster_s is not None and (faster_s > draft.cluster.now or not over_flexible)
+        return not waits and starter(draft, job)
 
     return start
 
 
-def sooner_if_it_waits(draft: Draft, job: Job, scatter: Scatter) -> bool:
-    """Whether a job that would have to start below its best speed now is expected to end sooner if it
-    waits.
+def faster_from_s(
+    draft: Draft, job: Job, scatter: Scatter, slots: tuple[Slot, ...] | None = None
+) -> float | None:
+    """When to start instead, if a job that would start below its best speed now is to end sooner by waiting.
+
+    `slots` is the place that it would get (default: what free GPUs and flexible workers give). Absolute
+    seconds; None if it had better start now, or can't.
     """
     cluster, spec = draft.cluster, job.spec
     mixing_costs = spec.heterogeneous and spec.mixed_efficiency < 1.0
     if not mixing_costs and cluster.accounting is not Accounting.SLOWER:
-        return False
+        return None
     left_s = job.remaining_s(cluster.now)
-    if left_s is None or not could_fit(cluster, draft, job, extra=True):
-        return False
-    slots = place_base(draft.untouched_index.fork(), cluster, spec, job.min_workers, scatter)
+    if left_s is None or (slots is None and not could_fit(cluster, draft, job, extra=True)):
+        return None
+    if slots is None:
+        slots = place_base(draft.untouched_index.fork(), cluster, spec, job.min_workers, scatter)
     if slots is None and cluster.flexible_mask:
         slots = place_base(without_flexible(draft, spec.priority), cluster, spec, job.min_workers, scatter)
     if slots is None:
-        return False
+        return None
     stands = cluster.stands(spec)
     best = max(stand.speed for stand in stands)
     rate = _rate(cluster, job, slots)
     if rate >= best:
-        return False
+        return None
     ends_now_s = cluster.now + left_s / rate
     for pure in _by_type(cluster, [stand for stand in stands if stand.speed == best]):
-        shadow = shadow_of(cluster, job, scatter, draft.untouched_index, pure)
+        shadow = shadow_of(draft, job, scatter, pure)
         if shadow is not None and shadow.at_s + left_s / best < ends_now_s:
-            return True
-    return False
+            return shadow.at_s
+    return None
 
 
 def _by_type(cluster: Cluster, stands: list[Stand]) -> list[list[Stand]]:

@@ -6,6 +6,9 @@ from projects above theirs. Nobody is preempted before it has run `min_runtime_s
 complete place for the claimant: victims are chosen so that as few jobs as possible stop, then least work is
 lost.
 
+Shares are of base demand: flexible workers make way for any gang, so they neither use up a share nor make
+their job a victim. What a project is guaranteed is safe from the priorities of other projects.
+
 How: if one victim suffices, the cheapest such; else victims are added, cheapest first, until the gang fits,
 and then each that turns out not to be needed is left alone. Count jobs, not workers: a victim that is
 striped over many servers frees its GPUs on all of them.
@@ -22,12 +25,16 @@ from aryl.core.free_index import OFF_SHELF, FreeIndex
 from aryl.core.model import LIVE_STATES, Slot
 from aryl.core.plan import Cause, Weighed
 from aryl.policies.admission import Starter
-from aryl.policies.displace import make_room, without_flexible
+from aryl.policies.displace import make_room, settle, without_flexible
 from aryl.policies.draft import Draft
+from aryl.policies.patience import faster_from_s
 from aryl.policies.placement import Scatter, place_base
 
 # How many passed-over victims are kept with a preemption, so that it can be explained later.
 MOST_WEIGHED = 3
+
+# Nobody is stopped at the instant at which it was started: a pass would undo what the last one did.
+LEAST_RUNTIME_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +51,12 @@ class Preempting:
             for cause in causes:
                 victims = self._candidates(draft, job, cause, rested_only=True)
                 found = _fewest(draft, job, victims, cause, scatter)
-                if found is not None:
+                if found is not None and faster_from_s(draft, job, scatter, found[0]) is None:
                     _carry_out(draft, job, *found, victims, cause)
                     return True
             for cause in causes:
                 for other in self._candidates(draft, job, cause, rested_only=False):
-                    draft.wake_at(other.launched_s + self.min_runtime_s)
+                    draft.wake_at(self._rested_s(other))
             return False
 
         return start
@@ -61,8 +68,12 @@ class Preempting:
             resting = self._candidates(draft, job, cause, rested_only=False)
             found = _fewest(draft, job, resting, cause, scatter)
             if found is not None:
-                ends_s.append(max(victim.launched_s + self.min_runtime_s for victim in found[1]))
+                ends_s.append(max(self._rested_s(victim) for victim in found[1]))
         return min((end_s for end_s in ends_s if end_s > draft.cluster.now), default=None)
+
+    def _rested_s(self, job: Job) -> float:
+        """When a live job has run long enough to be preempted."""
+        return job.launched_s + max(self.min_runtime_s, LEAST_RUNTIME_S)
 
     def _candidates(self, draft: Draft, job: Job, cause: Cause, *, rested_only: bool) -> list[Job]:
         """Who may be stopped for the job, cheapest first."""
@@ -74,7 +85,7 @@ class Preempting:
             if other.state in LIVE_STATES
             and other.spec.job_id not in draft.preemptions
             and _may_displace(draft, job, other, cause, ())
-            and (not rested_only or now >= other.launched_s + self.min_runtime_s)
+            and (not rested_only or now >= self._rested_s(other))
             and any(cluster.server_by_id[server_id].shelf in may_use for server_id in other.slots)
         ]
         return sorted(
@@ -230,3 +241,4 @@ def _carry_out(
     make_room(draft, tuple(rest), job.spec.priority)
     draft.start(job, slots, cause)
     draft.claiming.add(job.spec.job_id)
+    settle(draft, sorted(needed | vacated.keys()))

@@ -10,7 +10,9 @@ class Wait(Enum):
     """The reasons. The texts are for people; the names are for scripts."""
 
     NEXT_PASS = "fits and starts at the next pass"
-    NO_MATCHING_GPU = "no server has a GPU type that the job accepts and that is large enough for a worker"
+    NO_MATCHING_GPU = (
+        "no server that is up has a GPU type that the job accepts and is large enough for a worker"
+    )
     TOO_LARGE = "the gang would not fit even if nothing else were here"
     VACATING = "its place is being vacated"
     BEHIND_THE_HEAD = "the head of the queue has to start first"

@@ -54,7 +54,7 @@ def solve_exactly(
     `proven_optimal` tells whether it was proven within the limits, which hold for each of the three solves
     (lost work to a millionth of the total). Raises InputError without HiGHS.
     """
-    highspy = _highspy()
+    highspy = require_solver()
     board = Board(instance, deadline_s)
     steps = take_free(board, wanted, Rule.EXACT)
     model = _Model(board)
@@ -72,8 +72,10 @@ def solve_exactly(
     return board.answer(wanted, steps, proven)
 
 
-def _highspy() -> Any:
-    """HiGHS's module, imported where it is used: it is an optional engine."""
+def require_solver() -> Any:
+    """HiGHS's module, imported where it is used, since it is an optional engine. Raises InputError without
+    it.
+    """
     try:
         import highspy
     except ImportError:

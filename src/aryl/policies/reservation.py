@@ -1,20 +1,21 @@
-"""A reservation for a large gang: shorter jobs may fill the gap before it, but nobody may push it back
+"""A reservation for whoever has waited long: others may fill the gap before it, but nobody may push it back
 (ours; EASY backfilling).
 
-The first job in the queue that has waited `after_s` and doesn't fit gets its shadow: the time and the place
-at which it is expected to start. Others start only if they are expected to end by then, or keep off the
-place.
+Jobs that have waited `after_s` go first, by priority and then by how long they have waited, whatever the
+policy's order. The first of them that doesn't fit gets its shadow: the time and the place at which it is
+expected to start. The others start only if they are expected to end by then, or keep off the place.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from aryl.core.cluster import Cluster, Job
-from aryl.core.free_index import FreeIndex
-from aryl.policies.admission import Starter, walk_until_done
+from aryl.core.cluster import Job
+from aryl.policies.admission import Starter, admit, walk_queue
 from aryl.policies.draft import Draft
-from aryl.policies.placement import Scatter, place_base
+from aryl.policies.placement import Scatter
 from aryl.policies.shadow import Shadow, shadow_of
 
 
@@ -25,66 +26,67 @@ class Reserving:
     after_s: float = 3600.0
 
     def admit(self, draft: Draft, starters: tuple[Starter, ...], scatter: Scatter, *, strict: bool) -> None:
-        """Walk the queue as `admission.admit` does, holding back what would delay the reservation."""
-        holder, shadow = self._reservation(draft, scatter)
+        """Start what can be started without delaying the reservation."""
+        started = True
+        while started:
+            holder, shadow = self._reservation(draft, starters, scatter)
+            if holder is None or shadow is None:
+                admit(draft, starters, strict=strict)
+                return
+            # Whatever starts may change who holds the reservation, and for when.
+            allowed = partial(_allowed, holder=holder, shadow=shadow, start_free=starters[0])
+            started = walk_queue(draft, starters, strict, allowed)
 
-        def harmless(job: Job) -> bool:
-            return holder is None or shadow is None or _may_pass(draft, job, holder, shadow, scatter)
-
-        walk_until_done(draft, starters, strict=strict, allowed=harmless)
-
-    def holding_back(self, draft: Draft, scatter: Scatter, job_id: str) -> str | None:
+    def holding_back(
+        self, draft: Draft, starters: Sequence[Starter], scatter: Scatter, job_id: str
+    ) -> str | None:
         """The job whose reservation keeps this one from starting, if one does."""
-        holder, shadow = self._reservation(draft, scatter)
-        job = draft.cluster.jobs[job_id]
-        if holder is None or shadow is None or _may_pass(draft, job, holder, shadow, scatter):
+        holder, shadow = self._reservation(draft, starters, scatter)
+        if holder is None or shadow is None or job_id in draft.starts:
             return None
-        return holder.spec.job_id
+        job = draft.cluster.jobs[job_id]
+        allowed = _allowed(draft, job, holder, shadow, starters[0])
+        return None if allowed or job_id in draft.starts else holder.spec.job_id
 
-    def _reservation(self, draft: Draft, scatter: Scatter) -> tuple[Job | None, Shadow | None]:
-        cluster = draft.cluster
-        for entry in cluster.pending:
-            job = cluster.jobs[entry.job_id]
-            waited_s = cluster.now - job.pending_since_s
-            if waited_s < self.after_s:
-                draft.wake_at(job.pending_since_s + self.after_s)
+    def _reservation(
+        self, draft: Draft, starters: Sequence[Starter], scatter: Scatter
+    ) -> tuple[Job | None, Shadow | None]:
+        """Start those that have waited long, as far as they fit; the first that doesn't, and its shadow."""
+        for job in self._long_waiting(draft):
+            if any(starter(draft, job) for starter in starters):
                 continue
-            shadow = shadow_of(cluster, job, scatter, draft.untouched_index)
-            if shadow is not None and shadow.at_s > cluster.now:
+            shadow = shadow_of(draft, job, scatter, all_yield=True)
+            if shadow is not None and shadow.at_s > draft.cluster.now:
                 return job, shadow
         return None, None
 
+    def _long_waiting(self, draft: Draft) -> list[Job]:
+        cluster, long = draft.cluster, []
+        for entry in cluster.pending:
+            if entry.job_id in draft.starts:
+                continue
+            job = cluster.jobs[entry.job_id]
+            if cluster.now < job.pending_since_s + self.after_s:
+                draft.wake_at(job.pending_since_s + self.after_s)
+            else:
+                long.append(job)
+        return sorted(
+            long,
+            key=lambda job: (-job.spec.priority, not job.at_front, job.pending_since_s, job.spec.sequence),
+        )
 
-def _may_pass(draft: Draft, job: Job, holder: Job, shadow: Shadow, scatter: Scatter) -> bool:
-    """Whether the job may start before the holder of the reservation: it is it, has a higher priority, or does no harm."""
-    if job is holder or job.spec.priority > holder.spec.priority:
+
+def _allowed(draft: Draft, job: Job, holder: Job, shadow: Shadow, start_free: Starter) -> bool:
+    """Whether a job may start at will. If not, but it fits beside the reserved place, it is started there."""
+    now, left_s = draft.cluster.now, job.remaining_s(draft.cluster.now)
+    ends_before = left_s is not None and now + left_s <= shadow.at_s
+    if job is holder or job.spec.priority > holder.spec.priority or ends_before:
         return True
-    return _harmless(draft, job, shadow, scatter)
-
-
-def _harmless(draft: Draft, job: Job, shadow: Shadow, scatter: Scatter) -> bool:
-    """Whether starting the job now can't push the reservation back."""
-    cluster = draft.cluster
-    left_s = job.remaining_s(cluster.now)
-    if left_s is not None and cluster.now + left_s <= shadow.at_s:
-        return True
-    trial = _without_reserved(draft.untouched_index, cluster, shadow)
-    return place_base(trial, cluster, job.spec, job.min_workers, scatter) is not None and _keeps_off(
-        draft, job, shadow, scatter
-    )
-
-
-def _without_reserved(index: FreeIndex, cluster: Cluster, shadow: Shadow) -> FreeIndex:
-    trial = index.fork()
-    for slot in shadow.slots:
-        place = cluster.server_by_id[slot.server_id].place
-        trial.put(place, trial.lane[place], max(trial.free[place] - slot.gpus, 0))
-    return trial
-
-
-def _keeps_off(draft: Draft, job: Job, shadow: Shadow, scatter: Scatter) -> bool:
-    """Whether the place that the job would really get leaves the reserved one alone."""
-    cluster = draft.cluster
-    slots = place_base(draft.untouched_index.fork(), cluster, job.spec, job.min_workers, scatter)
-    reserved = {slot.server_id for slot in shadow.slots}
-    return slots is not None and not any(slot.server_id in reserved for slot in slots)
+    aside = [(draft.cluster.server_by_id[slot.server_id].place, slot.gpus) for slot in shadow.slots]
+    aside = [(place, min(gpus, draft.index.free[place])) for place, gpus in aside]
+    for place, gpus in aside:
+        draft.index.give(place, -gpus)
+    start_free(draft, job)
+    for place, gpus in aside:
+        draft.index.give(place, gpus)
+    return False

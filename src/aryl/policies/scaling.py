@@ -41,6 +41,9 @@ from aryl.policies.gain import guess_s, remaining_or_guess_s
 from aryl.policies.knapsack import solve_flat
 from aryl.policies.placement import Scatter, as_slots, place_on_shelf, place_some
 
+# Where resizes cost nothing, a tie or a rounding error is still no reason to move workers back and forth.
+LEAST_GAIN_S = 1e-3
+
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
@@ -147,7 +150,8 @@ class Scaling:
                 kinds[there] = kinds.get(there, 0) + slot.workers
             here, cost_s = 0, 0.0
         else:
-            kinds, here, cost_s = job.kinds, job.flexible_on.get(shelf, 0), cluster.resize_s
+            kinds, here = job.kinds, job.flexible_on.get(shelf, 0)
+            cost_s = max(cluster.resize_s, LEAST_GAIN_S)
             for slot in draft.grown(spec.job_id):
                 there = cluster.server_by_id[slot.server_id].spec.gpu_type
                 kinds = {**kinds, there: kinds.get(there, 0) + slot.workers}

@@ -16,7 +16,7 @@ from heapq import merge
 
 from aryl.core.cluster import Cluster, Job
 from aryl.core.decision import NOTHING, Decision, Preemption
-from aryl.core.free_index import OFF_SHELF
+from aryl.core.free_index import OFF_SHELF, FreeIndex
 from aryl.core.pending import Entry, QueueKey
 from aryl.core.plan import Cause, Weighed
 from aryl.policies.draft import Draft
@@ -55,24 +55,23 @@ class TimeSharing:
         for job in stopped.values():
             for server_id, slot in job.slots.items():
                 trial.give(cluster.server_by_id[server_id].place, slot.gpus)
-        taken_by: dict[str, str] = {}  # the first chosen job on each server
+        first: dict[str, str] = {}  # the first job that is placed on each server
         for job in chosen:
             slots = place_base(trial, cluster, job.spec, job.min_workers, Scatter.ALLOWED)
             if slots is None:
                 continue
             draft.start(job, slots, Cause.ORDER)
             for slot in slots:
-                taken_by.setdefault(slot.server_id, job.spec.job_id)
+                first.setdefault(slot.server_id, job.spec.job_id)
         for job in stopped.values():
-            # A place that nobody came to need is not worth a preemption.
-            beneficiary = next(
-                (taken_by[server_id] for server_id in job.slots if server_id in taken_by), None
-            )
-            if beneficiary is not None:
-                weighed = (Weighed(job.spec.job_id, job.lost_gpu_s(cluster.now)),)
-                draft.preempt(
-                    Preemption(job.spec.job_id, Cause.ORDER, beneficiary, save=True, weighed=weighed)
-                )
+            # A place that nobody came to need isn't worth a preemption. The order says who is spared first.
+            beneficiary = _in_the_way_of(cluster, job, trial, first)
+            if beneficiary is None:
+                for server_id, slot in job.slots.items():
+                    trial.give(cluster.server_by_id[server_id].place, -slot.gpus)
+                continue
+            weighed = (Weighed(job.spec.job_id, job.lost_gpu_s(cluster.now)),)
+            draft.preempt(Preemption(job.spec.job_id, Cause.ORDER, beneficiary, save=True, weighed=weighed))
         return draft.decision()
 
     def explain(self, cluster: Cluster, job_id: str) -> WaitReason:
@@ -91,15 +90,17 @@ class TimeSharing:
                 if cluster.free.lane[server.place] != OFF_SHELF:
                     room[server.shelf] += slot.gpus
         chosen: list[Job] = []
-        stopped = dict(cluster.live)
+        stopped = {entry.job_id: cluster.live[entry.job_id] for entry in running}
         for entry in merge(running, cluster.pending):
             if not any(room):
                 break
             job = cluster.jobs[entry.job_id]
             if entry.job_id in cluster.live:
-                shelves = {cluster.server_by_id[server_id].shelf: 0 for server_id in job.slots}
+                shelves: dict[int, int] = {}
                 for server_id, slot in job.slots.items():
-                    shelves[cluster.server_by_id[server_id].shelf] += slot.gpus
+                    server = cluster.server_by_id[server_id]
+                    if cluster.free.lane[server.place] != OFF_SHELF:
+                        shelves[server.shelf] = shelves.get(server.shelf, 0) + slot.gpus
                 if all(room[shelf] >= gpus for shelf, gpus in shelves.items()):
                     for shelf, gpus in shelves.items():
                         room[shelf] -= gpus
@@ -112,3 +113,12 @@ class TimeSharing:
                         chosen.append(job)
                         break
         return chosen, stopped if chosen else {}
+
+
+def _in_the_way_of(cluster: Cluster, job: Job, trial: FreeIndex, first: dict[str, str]) -> str | None:
+    """Whom a job makes room for: the one placed where `trial`, with the job gone, has less than it holds."""
+    for server_id, slot in job.slots.items():
+        place = cluster.server_by_id[server_id].place
+        if server_id in first and trial.lane[place] != OFF_SHELF and trial.free[place] < slot.gpus:
+            return first[server_id]
+    return None

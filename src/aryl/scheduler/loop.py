@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
+from typing import assert_never
 
 from aryl.core import upkeep
 from aryl.core.check import check
@@ -16,9 +17,15 @@ from aryl.core.cluster import Cluster
 from aryl.core.diff import diff
 from aryl.core.events import QUIET, Event, PlanCommitted, Tick
 from aryl.core.evolve import evolve
-from aryl.core.plan import Plan
+from aryl.core.plan import Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Step, Stop
+from aryl.errors import DecisionError
 from aryl.policies.policy import Policy
 from aryl.scheduler.ports import ClusterDriver, Journal, Watcher
+
+# A plan may be answered at the same instant, and the answer may call for another; a long chain of them is a
+# quarrel of two rules that undo each other. The longest honest chains seen are below ten.
+MOST_PLANS_AT_ONCE = 200
+PLANS_NAMED = 4
 
 
 class Loop:
@@ -39,15 +46,17 @@ class Loop:
         self._journal = journal
         self._watchers = tuple(watchers)
         self._wake_at_s = float("inf")
+        self._planned_s = float("-inf")
+        self._plans_now: list[Plan] = []
         self.events = 0
         self.passes = 0
         self.policy_wall_s = 0.0
 
     def record(self, event: Event) -> None:
-        """Journal one fact and let it change the cluster."""
+        """Let one fact change the cluster, and journal it. One that can't be raises and is not journaled."""
+        evolve(self.cluster, event)
         if self._journal is not None:
             self._journal.append(event)
-        evolve(self.cluster, event)
         self.events += 1
         for watcher in self._watchers:
             watcher.saw(event, self.cluster)
@@ -76,10 +85,17 @@ class Loop:
         decision = self.policy.decide(self.cluster)
         self.policy_wall_s += perf_counter() - began_s
         self.passes += 1
+        if decision.wake_at_s <= self.cluster.now:
+            raise DecisionError(
+                f"{self.policy.name} asks at {self.cluster.now} s to be woken at {decision.wake_at_s} s, "
+                "which is not in the future"
+            )
         self._wake_at_s = decision.wake_at_s
         if not decision.empty:
             check(self.cluster, decision)
             self._commit(diff(self.cluster, decision))
+            # An idle server that has just been asked back is empty already.
+            self._commit(upkeep.due(self.cluster))
 
     def run(self) -> None:
         """Go on until nothing will ever happen again."""
@@ -87,6 +103,39 @@ class Loop:
             pass
 
     def _commit(self, plan: Plan) -> None:
-        if plan.steps:
-            self.record(PlanCommitted(self.cluster.now, plan))
-            self.driver.apply(plan, self.cluster)
+        if not plan.steps:
+            return
+        now_s = self.cluster.now
+        if now_s > self._planned_s:
+            self._planned_s = now_s
+            self._plans_now.clear()
+        self._plans_now.append(plan)
+        if len(self._plans_now) > MOST_PLANS_AT_ONCE:
+            last = "; ".join(_in_words(one) for one in self._plans_now[-PLANS_NAMED:])
+            raise DecisionError(
+                f"{self.policy.name} doesn't come to rest at {now_s} s: after {MOST_PLANS_AT_ONCE} plans at "
+                f"one instant the last ones are: {last}"
+            )
+        self.record(PlanCommitted(now_s, plan))
+        self.driver.apply(plan, self.cluster)
+
+
+def _in_words(plan: Plan) -> str:
+    return ", ".join(_step_in_words(step) for step in plan.steps)
+
+
+def _step_in_words(step: Step) -> str:
+    what = type(step).__name__.lower()
+    match step:
+        case Launch():
+            return f"{what} {step.job_id}"
+        case Resize() | Stop():
+            return f"{what} {step.job_id} ({step.cause.value})"
+        case Reserve():
+            return f"{what} for {step.claim.job_id} ({step.claim.cause.value})"
+        case Release():
+            return f"{what} claim {step.claim_id}"
+        case Loan() | Reclaim() | Return():
+            return f"{what} {step.server_id}"
+        case _:
+            assert_never(step)

@@ -9,16 +9,18 @@ time, is in `durations_s`, and only here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import assert_never
 
 from aryl.core.cluster import Cluster, Job
-from aryl.core.events import DemandReported, Event, Finished, Launched, Resized, Stopped, Vacated
+from aryl.core.events import DemandReported, Event, Finished, Launched, Resized, ServerLost, Stopped, Vacated
 from aryl.core.plan import Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Stop
 
 # What comes first at one instant.
-_COMPLETION, _REPORT, _SCRIPT, _ARRIVAL, _DEMAND = range(5)
+_COMPLETION, _REPORT, _SCRIPT, _FAILURE, _ARRIVAL, _DEMAND = range(6)
+# What goes on for ever and doesn't keep a simulation going by itself.
+_ENDLESS = (_FAILURE, _DEMAND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class SimDriver:
         durations_s: Mapping[str, float],
         *,
         demand: Iterator[DemandReported] | None = None,
+        failures: Iterator[Event] | None = None,
         script: Sequence[Event] = (),
         overheads: Overheads | None = None,
         until_s: float | None = None,
@@ -54,14 +57,18 @@ class SimDriver:
         self._durations_s = durations_s
         self._overheads = overheads or Overheads()
         self._until_s = float("inf") if until_s is None else until_s
-        self._arrivals = iter(arrivals)
-        self._demand = demand or iter(())
-        self._ahead = 0  # events in the heap that count, inference demand left out
+        self._sources: dict[int, Iterator[Event]] = {
+            _ARRIVAL: iter(arrivals),
+            _FAILURE: failures or iter(()),
+            _DEMAND: demand or iter(()),
+        }
+        self._ahead = 0  # events in the heap that count, endless ones left out
         self._finish: dict[str, int] = {}  # sequence number of the completion that counts
+        self._lost: dict[str, int] = {}  # the first sequence number after a server's last loss
         for event in script:
             self._push(_SCRIPT, event)
-        self._push_next_arrival()
-        self._push_next_demand()
+        for priority in self._sources:
+            self._push_next(priority)
 
     def poll(self, deadline_s: float) -> Sequence[Event] | None:
         """The events of the next instant; none if `deadline_s` comes first; None at the end."""
@@ -80,15 +87,17 @@ class SimDriver:
             _, priority, _, event = entry
             if priority == _COMPLETION and self._stale(entry):
                 continue
-            if priority == _DEMAND:
-                self._push_next_demand()
-            else:
+            if priority not in _ENDLESS:
                 self._ahead -= 1
-                if priority == _ARRIVAL:
-                    self._push_next_arrival()
-            events.append(event)
+            if priority in self._sources:
+                self._push_next(priority)
             if isinstance(event, Finished):
                 del self._finish[event.job_id]
+            elif isinstance(event, ServerLost):
+                self._lost[event.server_id] = self._sequence
+            elif isinstance(event, Vacated):
+                event = self._without_lost(event, entry[2])
+            events.append(event)
         return events
 
     def apply(self, plan: Plan, cluster: Cluster) -> None:
@@ -124,8 +133,15 @@ class SimDriver:
 
     @property
     def quiet(self) -> bool:
-        """Nothing lies ahead but inference demand: if no job is left either, the simulation is over."""
+        """Nothing lies ahead but inference demand and failures: if no job is left either, the simulation is
+        over.
+        """
         return self._ahead == 0
+
+    def _without_lost(self, event: Vacated, sequence: int) -> Vacated:
+        """Nobody reports about workers that were lost with their server while they were leaving."""
+        slots = tuple(slot for slot in event.slots if self._lost.get(slot.server_id, 0) <= sequence)
+        return event if len(slots) == len(event.slots) else replace(event, slots=slots)
 
     def _expect_finish(self, job: Job, from_s: float, cluster: Cluster) -> None:
         """The job goes on at `from_s` with the workers that it has now; note when it will be done."""
@@ -147,15 +163,10 @@ class SimDriver:
     def _push(self, priority: int, event: Event) -> None:
         heappush(self._heap, (event.at, priority, self._sequence, event))
         self._sequence += 1
-        if priority != _DEMAND:
+        if priority not in _ENDLESS:
             self._ahead += 1
 
-    def _push_next_arrival(self) -> None:
-        event = next(self._arrivals, None)
+    def _push_next(self, priority: int) -> None:
+        event = next(self._sources[priority], None)
         if event is not None:
-            self._push(_ARRIVAL, event)
-
-    def _push_next_demand(self) -> None:
-        event = next(self._demand, None)
-        if event is not None:
-            self._push(_DEMAND, event)
+            self._push(priority, event)

@@ -38,7 +38,7 @@ from aryl.sim.experiment_fields import (
     fault,
     whole_number,
 )
-from aryl.sim.experiment_inputs import EstimatesConfig, Headroom, Points
+from aryl.sim.experiment_inputs import EstimatesConfig, FailuresConfig, Headroom, Points
 from aryl.sim.experiment_jobs import InlineJob, ProjectConfig, SpeedupConfig, TypeSpeeds, without_linear
 from aryl.sim.policy_list import split_policies
 
@@ -214,6 +214,7 @@ class SimulationConfig(Strict):
     checkpoint: Checkpoint = None
     mixed_efficiency: Share | None = None
     speedup: Annotated[SpeedupConfig | None, BeforeValidator(without_linear)] = None
+    failures: FailuresConfig | None = None
     check: bool = False
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, model_validator
 
 from aryl.sim import units
-from aryl.sim.experiment_fields import Count, Nonnegative, Share, Strict, fault
+from aryl.sim.experiment_fields import Count, Nonnegative, PositiveSeconds, Share, Strict, fault
 
 HEADROOM_FORMS = "a share such as 2% or a whole number of servers"
 ERROR_FORMS = "a factor such as 10x or a share such as 50%"
@@ -114,3 +114,10 @@ class EstimatesConfig(Strict):
         if self.wrong + self.missing > 1 + 1e-9:
             raise fault("wrong and missing add up to more than 100%", "missing", found=self.missing)
         return self
+
+
+class FailuresConfig(Strict):
+    """How often a server fails and how long it stays away, both on average (exponentially distributed)."""
+
+    every: PositiveSeconds
+    lasting: PositiveSeconds

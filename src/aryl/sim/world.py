@@ -13,7 +13,7 @@ import numpy as np
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster
 from aryl.core.evolve import evolve
-from aryl.core.model import Accounting, JobSpec, Pool, ServerSpec
+from aryl.core.model import Accounting, JobSpec, Pool, ServerSpec, allowed_size
 from aryl.core.speedup import LINEAR, Speedup
 from aryl.errors import InputError, nearest_word
 from aryl.policies.placement import fits_when_empty
@@ -22,6 +22,7 @@ from aryl.sim.demand import Need, reports
 from aryl.sim.driver import Overheads, SimDriver
 from aryl.sim.experiment import Experiment, JobsConfig, PoolConfig, ScriptedEvent
 from aryl.sim.experiment_jobs import InlineJob
+from aryl.sim.failures import random_failures
 from aryl.traces.assign import assign_scenario
 from aryl.traces.curves import load_curve, scale_curve, window_curve
 from aryl.traces.estimates import perturb_estimates
@@ -105,7 +106,8 @@ def build_world(experiment: Experiment, workload: Workload, policy: Policy) -> W
         arrivals,
         workload.durations_s,
         demand=_demand(experiment, min(last_s, simulation.until or last_s)),
-        script=[_scripted(event, workload) for event in experiment.events],
+        failures=_failures(experiment, workload, declared),
+        script=_script(experiment.events, workload),
         overheads=Overheads(simulation.restart_s, simulation.resize_s, simulation.vacate_s),
         until_s=simulation.until,
     )
@@ -238,7 +240,7 @@ def _demand(experiment: Experiment, covered_s: float) -> Iterator[ev.DemandRepor
     )
     if inference.points is not None:
         times, servers = np.array(inference.points, dtype=np.float64).T
-        need, end_s = Need(times, servers, line=inference.interpolate == "line"), float("inf")
+        need = Need(times, servers, line=inference.interpolate == "line")
         end_s = max(float(times[-1]), covered_s) + simulation.interval
     elif inference.curve is not None:
         curve = scale_curve(
@@ -264,29 +266,77 @@ def _demand(experiment: Experiment, covered_s: float) -> Iterator[ev.DemandRepor
     )
 
 
-def _scripted(event: ScriptedEvent, workload: Workload) -> ev.Event:
-    if event.server is not None:
-        match event.state:
-            case "down":
-                return ev.ServerLost(event.at, event.server)
-            case "up":
-                return ev.ServerReturned(event.at, event.server)
-            case _:
-                return ev.ServerDrained(event.at, event.server, event.state == "drain")
-    assert event.job is not None  # the model saw to it
-    spec = next((spec for spec in workload.specs if spec.job_id == event.job), None)
-    if spec is None:
-        raise InputError(
-            "an event names a job that isn't there",
-            field="events.job",
-            found=event.job,
-            nearest=nearest_word(event.job, workload.durations_s),
-        )
-    if event.cancel:
-        return ev.CancelRequested(event.at, event.job)
-    limits = replace(
-        spec,
-        min_workers=event.min_workers or spec.min_workers,
-        max_workers=event.max_workers or spec.max_workers,
+def _failures(
+    experiment: Experiment, workload: Workload, declared: ev.ClusterDeclared
+) -> Iterator[ev.Event] | None:
+    """Random failures, until the last job could have ended in peace."""
+    simulation = experiment.simulation
+    if simulation.failures is None:
+        return None
+    longest_s = max(workload.durations_s.values(), default=0.0)
+    last_s = workload.specs[-1].submit_s if workload.specs else 0.0
+    return random_failures(
+        [server.server_id for server in declared.servers],
+        every_s=simulation.failures.every,
+        lasting_s=simulation.failures.lasting,
+        seed=simulation.seed,
+        until_s=last_s + longest_s if simulation.until is None else simulation.until,
     )
-    return ev.LimitsChanged(event.at, event.job, limits.min_workers, limits.max_workers)
+
+
+def _script(events: Sequence[ScriptedEvent], workload: Workload) -> list[ev.Event]:
+    """The events in the order of time; a limit that an event doesn't name stays as the one before it left
+    it.
+    """
+    specs = {spec.job_id: spec for spec in workload.specs}
+    script: list[ev.Event] = []
+    for event in sorted(events, key=lambda event: event.at):
+        if event.server is not None:
+            script.append(_server_event(event, event.server))
+            continue
+        spec = specs.get(event.job or "")
+        if spec is None:
+            raise InputError(
+                "an event names a job that isn't there",
+                field="events.job",
+                found=event.job,
+                nearest=nearest_word(event.job or "", specs),
+            )
+        if event.cancel:
+            script.append(ev.CancelRequested(event.at, spec.job_id))
+            continue
+        spec = specs[spec.job_id] = replace(
+            spec,
+            min_workers=event.min_workers or spec.min_workers,
+            max_workers=event.max_workers or spec.max_workers,
+        )
+        _check_limits(spec)
+        script.append(ev.LimitsChanged(event.at, spec.job_id, spec.min_workers, spec.max_workers))
+    return script
+
+
+def _server_event(event: ScriptedEvent, server_id: str) -> ev.Event:
+    match event.state:
+        case "down":
+            return ev.ServerLost(event.at, server_id)
+        case "up":
+            return ev.ServerReturned(event.at, server_id)
+        case _:
+            return ev.ServerDrained(event.at, server_id, event.state == "drain")
+
+
+def _check_limits(spec: JobSpec) -> None:
+    if spec.min_workers > spec.max_workers:
+        raise InputError(
+            f"an event leaves job {spec.job_id} with min_workers above max_workers",
+            field="events.min_workers",
+            found=spec.min_workers,
+            expected=f"at most {spec.max_workers}",
+        )
+    if not allowed_size(spec.sizes, spec.min_workers):
+        raise InputError(
+            f"an event gives job {spec.job_id} a gang that is none of its sizes",
+            field="events.min_workers",
+            found=spec.min_workers,
+            expected=" | ".join(map(str, spec.sizes)),
+        )

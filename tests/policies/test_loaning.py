@@ -1,0 +1,167 @@
+"""How many inference servers are on loan, and which go back."""
+
+from __future__ import annotations
+
+from aryl.core import events as ev
+from aryl.core.decision import Recall
+from aryl.core.model import Slot, Tenure
+from aryl.core.plan import Cause, Reclaim, Stop
+from aryl.testing import Scene, servers
+
+
+def both_pools(training: int = 1, inference: int = 4, policy: str = "aryl", **rules: object) -> Scene:
+    return Scene(*servers(training), *servers(inference, "I"), policy=policy, **rules)
+
+
+def tenure(scene: Scene, server_id: str) -> Tenure:
+    return scene.cluster.server_by_id[server_id].tenure
+
+
+def test_before_the_inference_side_has_spoken_nothing_is_lent() -> None:
+    assert both_pools().decide().empty
+
+
+def test_what_the_forecast_and_the_headroom_leave_is_lent_from_the_end_of_the_list() -> None:
+    scene = both_pools(headroom_servers=1).demand(1.2, 1.2)
+    assert scene.decide().lend == ("I4",)
+    scene.demand(0.0)
+    assert scene.decide().lend == ("I4", "I3", "I2")
+
+
+def test_a_forecast_counts_more_than_the_present_need() -> None:
+    assert both_pools().demand(0.0, 3.0).decide().lend == ("I4",)
+
+
+def test_a_draining_or_broken_server_is_not_lent() -> None:
+    scene = both_pools(inference=3).demand(0.0)
+    scene.happens(ev.ServerDrained(0.0, "I3", True), ev.ServerLost(0.0, "I2"))
+    assert scene.decide().lend == ("I1",)
+
+
+def test_nothing_is_lent_twice_and_the_second_pass_is_quiet() -> None:
+    scene = both_pools().demand(2.0)
+    scene.carry_out()
+    assert scene.cluster.on_loan == 2
+    assert scene.decide().empty
+
+
+def test_an_idle_server_goes_back_first() -> None:
+    scene = both_pools(inference=3).lend("I1", "I2", "I3")
+    scene.run("J", {"I1": 8}, fungible=True)
+    scene.run("K", {"I3": 8}, fungible=True)
+    scene.demand(1.0)
+    decision = scene.decide()
+    assert decision.recall == (Recall("I2", 0.0, decision.recall[0].weighed),)
+    assert not decision.preemptions
+
+
+def test_a_server_with_flexible_workers_only_goes_back_by_scaling_in() -> None:
+    scene = both_pools(training=2, inference=2).lend("I1", "I2")
+    scene.run("J", {"I1": 8}, fungible=True)
+    scene.run("E", {"T1": 8, "I2": (0, 4)}, fungible=True)
+    scene.run("X", {"T2": 8})
+    scene.demand(1.0)
+    decision = scene.decide()
+    assert [recall.server_id for recall in decision.recall] == ["I2"]
+    (rescale,) = decision.rescales
+    assert (rescale.job_id, rescale.remove, rescale.cause) == ("E", (Slot("I2", 0, 4, 1),), Cause.RECLAIM)
+    assert not decision.preemptions
+
+
+def test_the_paper_s_example_costs_one_job_for_two_servers() -> None:
+    scene = both_pools(inference=4).lend("I1", "I2", "I3", "I4")
+    scene.run("a", {"I1": 8, "I2": 8}, fungible=True)
+    scene.run("b", {"I3": 8}, fungible=True)
+    scene.run("c", {"I4": 4}, fungible=True)
+    scene.run("d", {"I4": 4}, fungible=True)
+    scene.demand(2.0)
+    decision = scene.decide()
+    assert [recall.server_id for recall in decision.recall] == ["I1", "I2"]
+    (preemption,) = decision.preemptions
+    assert (preemption.job_id, preemption.beneficiary, preemption.collateral_gpus) == ("a", "I1 I2", 0)
+    assert preemption.weighed[0].cost == 0.5
+
+
+def test_nothing_new_is_placed_on_a_server_that_goes_back() -> None:
+    scene = both_pools(training=0, inference=1).lend("I1")
+    scene.submit("J", 4, fungible=True)
+    scene.demand(1.0)
+    decision = scene.decide()
+    assert [recall.server_id for recall in decision.recall] == ["I1"]
+    assert not decision.starts
+
+
+def test_a_server_goes_back_when_its_last_worker_has_left() -> None:
+    scene = both_pools(inference=1, vacate_s=30.0).lend("I1")
+    scene.run("J", {"I1": 8}, fungible=True)
+    scene.demand(1.0)
+    steps = scene.carry_out().steps
+    assert [type(step) for step in steps] == [Reclaim, Stop]
+    assert tenure(scene, "I1") is Tenure.RECLAIMING
+    scene.at("30s").vacated()
+    assert tenure(scene, "I1") is Tenure.OWNED
+
+
+def test_a_reclaim_under_way_is_withdrawn_when_the_need_falls() -> None:
+    scene = both_pools(inference=2, reclaim_within_s=600.0).lend("I1", "I2")
+    scene.run("J", {"I1": 8}, fungible=True, estimate_s=300.0)
+    scene.run("K", {"I2": 8}, fungible=True)
+    scene.demand(1.0)
+    scene.carry_out()
+    assert tenure(scene, "I1") is Tenure.RECLAIMING
+    scene.at("1m").demand(0.0)
+    decision = scene.decide()
+    assert decision.lend == ("I1",)
+    assert not decision.preemptions
+
+
+def test_a_job_that_was_waited_for_in_vain_is_stopped_in_time_to_be_gone() -> None:
+    scene = both_pools(inference=1, reclaim_within_s=600.0, vacate_s=60.0).lend("I1")
+    scene.run("J", {"I1": 8}, fungible=True, estimate_s=300.0)
+    scene.demand(1.0)
+    scene.carry_out()
+    assert scene.decide().wake_at_s == 540.0
+    scene.at(539.0)
+    assert not scene.decide().preemptions
+    scene.at(540.0)
+    (preemption,) = scene.decide().preemptions
+    assert (preemption.job_id, preemption.cause, preemption.beneficiary) == ("J", Cause.RECLAIM, "I1")
+
+
+def test_a_rule_by_name_decides_otherwise() -> None:
+    def recalled(rule: str) -> list[str]:
+        scene = both_pools(training=1, inference=2, policy=f"aryl:reclaim={rule}").lend("I1", "I2")
+        scene.run("wide", {"I1": 2, "T1": 6}, fungible=True)
+        scene.run("wide too", {"I1": 2, "T1": 2}, fungible=True)
+        scene.run("narrow", {"I2": 8}, fungible=True)
+        scene.demand(1.0)
+        return [recall.server_id for recall in scene.decide().recall]
+
+    # Two halves of jobs cost as much as a whole one, but I2 vacates less elsewhere. By GPUs I1 is cheaper.
+    assert recalled("server-fraction") == ["I2"]
+    assert recalled("count") == ["I2"]
+    assert recalled("gpu-fraction") == ["I1"]
+    assert recalled("in-order") == ["I1"]
+
+
+def test_a_server_that_breaks_while_it_is_on_loan_is_nothing_to_recall() -> None:
+    scene = both_pools(inference=2).lend("I1", "I2").demand(0.0)
+    scene.happens(ev.ServerLost(0.0, "I2"))
+    scene.demand(1.0)
+    assert [recall.server_id for recall in scene.decide().recall] == ["I1"]
+
+
+def test_loaning_can_be_switched_off() -> None:
+    assert both_pools(policy="aryl:no-loaning").demand(0.0).decide().empty
+
+
+def test_opportunistic_takes_what_is_idle_now_and_gives_back_the_next_in_order() -> None:
+    scene = both_pools(inference=3, policy="opportunistic", headroom_servers=1).demand(1.0, 3.0)
+    assert scene.decide().lend == ("I3", "I2")
+    scene.lend("I3", "I2")
+    scene.run("J", {"I2": 8}, fungible=True)
+    scene.demand(2.0)
+    plan = scene.carry_out()
+    assert [step.server_id for step in plan.steps if isinstance(step, Reclaim)] == ["I3"]
+    scene.vacated()
+    assert tenure(scene, "I3") is Tenure.OWNED

@@ -58,7 +58,7 @@ def test_a_resize_stands_still_until_it_is_reported() -> None:
     commit(cluster, resize(cluster, "E", add=(Slot("T2", 0, 4, 1),)), at=10.0)
     found = cluster.jobs["E"]
     assert (found.state, found.workers, found.progress.rate) == (JobState.RESIZING, 6, 0.0)
-    assert (found.grown_s, cluster.rebalanced_s) == (10.0, 10.0)
+    assert (found.grown_s, cluster.grown_s) == (10.0, 10.0)
     happen(cluster, ev.Resized(15.0, "E", 1, 1))
     assert (found.state, found.progress.rate) == (JobState.RUNNING, 3.0)
     assert found.progress.done_at(17.0) == 10.0 + 2 * 3.0
@@ -284,6 +284,21 @@ def test_a_job_thrown_out_by_a_failure_goes_to_the_head_of_its_priority() -> Non
     happen(cluster, ev.Stopped(9.0, "late", 1, 0.0))
     assert [entry.job_id for entry in cluster.pending] == ["high", "late", "first"]
     assert cluster.jobs["late"].preemptions == 0
+
+
+def test_a_job_thrown_out_by_a_failure_keeps_its_rank_until_it_is_stopped_for_another_reason() -> None:
+    """Else an order that preempts would stop it again as soon as it runs."""
+    cluster = cluster_of()
+    run(cluster, job("A", 8), Slot("T1", 8, 0, 1))
+    submit(cluster, job("B", 8))
+    happen(cluster, ev.ServerLost(9.0, "T1"))
+    commit(cluster, stop(cluster, "A", Cause.SERVER_LOST))
+    happen(cluster, ev.Stopped(9.0, "A", 1, 0.0))
+    commit(cluster, Launch("A", 2, (Slot("T2", 8, 0, 1),)))
+    assert cluster.jobs["A"].at_front
+    commit(cluster, stop(cluster, "A", Cause.PRIORITY))
+    happen(cluster, ev.Stopped(9.0, "A", 2, 0.0))
+    assert not cluster.jobs["A"].at_front
 
 
 def _running_pair() -> Cluster:

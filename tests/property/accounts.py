@@ -146,8 +146,14 @@ class Accounts:
                     self.recalled.discard(step.server_id)
 
     def _preemptions_are_used(self, plan: Plan) -> None:
-        """(5): who is preempted for somebody stands where that somebody claims a place, in the same plan."""
+        """(5): who is preempted stands where somebody starts or claims a place in the same plan."""
         claims = [step.claim for step in plan.steps if isinstance(step, Reserve)]
+        launches = [step for step in plan.steps if isinstance(step, Launch)]
+        claimed = {slot.server_id for claim in claims for slot in claim.slots}
+        # Claims are served from leaving GPUs first: a start may take what an older claim held and leave it that.
+        held = {slot.server_id for claim in self.claims.values() for slot in claim.slots}
+        claimed |= held & {slot.server_id for launch in launches for slot in launch.slots}
+        started = {claim.job_id for claim in claims} | {launch.job_id for launch in launches}
         recalled = self.recalled | {step.server_id for step in plan.steps if isinstance(step, Reclaim)}
         for step in plan.steps:
             if not isinstance(step, Stop):
@@ -157,10 +163,8 @@ class Accounts:
                 assert stood & recalled, f"{step.job_id} was preempted for servers that it wasn't on"
             if step.cause not in _FOR_A_CLAIM:
                 continue
-            assert step.cause is Cause.ORDER or step.beneficiary in {claim.job_id for claim in claims}
-            assert stood & {slot.server_id for claim in claims for slot in claim.slots}, (
-                f"{step.job_id} was preempted for {step.cause} and nobody claims its place"
-            )
+            assert step.cause is Cause.ORDER or step.beneficiary in started
+            assert stood & claimed, f"{step.job_id} was preempted for {step.cause}, nobody claims its place"
 
     def _drop_claims(self, server_id: str) -> None:
         self.claims = {

@@ -126,7 +126,7 @@ class Job:
         self.scaled_in_s = float("-inf")  # when workers were last taken from it
         self.pending_since_s = now_s
         self.preemptions = 0
-        self.at_front = False
+        self.at_front = False  # thrown out by a failure: a rank that it keeps until something else stops it
         self.trouble: Cause | None = None  # why `upkeep` has to regroup or stop it
         self.stopping = False  # its workers have been told to go
         self._attained_gpu_s = 0.0
@@ -214,6 +214,7 @@ class Cluster:
         self.free = FreeIndex((), 0)
         self.shelf_flexible: list[int] = []  # GPUs of flexible workers by shelf
         self.flexible_mask = 0  # places of servers with flexible workers
+        self.leaving_mask = 0  # places of servers that workers are leaving
         self.on_loan_mask = 0
         self.reclaiming_mask = 0
         self.inference_mask = 0  # every server that the inference pool owns and that is up
@@ -231,7 +232,7 @@ class Cluster:
         self.claims_dropped = 0
         self.live_by_priority: dict[int, int] = {}
         self.project_gpus: dict[str, int] = {}  # of base workers
-        self.rebalanced_s = float("-inf")  # when flexible demand was last moved
+        self.grown_s = float("-inf")  # when a running job last got more workers
         self.scaled_in_s = float("-inf")  # when flexible workers last had to make room
         self._stands: dict[tuple[int, tuple[tuple[str, float], ...], bool], tuple[Stand, ...]] = {}
 

@@ -60,7 +60,6 @@ def _launch(cluster: Cluster, step: Launch) -> None:
         _unhold(cluster, step.job_id)
     job.attempt = step.attempt
     job.revision = 0
-    job.at_front = False
     job.launched_s = cluster.now
     job.grown_s = job.scaled_in_s = float("-inf")
     for slot in step.slots:
@@ -80,13 +79,11 @@ def _resize(cluster: Cluster, step: Resize) -> None:
         add_slot(cluster, job, slot, cluster.now)
     note_growth(cluster, job)
     if step.add:
-        job.grown_s = cluster.now
+        job.grown_s = cluster.grown_s = cluster.now
     if step.remove:
         job.scaled_in_s = cluster.now
         if step.cause in (Cause.BASE_DEMAND, Cause.RECLAIM):
             cluster.scaled_in_s = cluster.now
-    if step.cause is Cause.GROWTH:
-        cluster.rebalanced_s = cluster.now
     cluster.troubled.pop(step.job_id, None)
 
 

@@ -54,6 +54,7 @@ def shed(cluster: Cluster, job: Job, slot: Slot, now_s: float) -> None:
     old = job.slots[slot.server_id]
     left = old._replace(base=old.base - slot.base, flexible=old.flexible - slot.flexible)
     server.leaving += slot.gpus
+    cluster.leaving_mask |= 1 << server.place
     job.leaving[slot.server_id] = job.leaving.get(slot.server_id, 0) + slot.gpus
     _write(cluster, job, server, old, left if left.workers else None)
 
@@ -70,6 +71,8 @@ def release_leaving(cluster: Cluster, job: Job, server_id: str, gpus: int) -> No
         job.leaving[server_id] = have - gone
     server = cluster.server_by_id[server_id]
     server.leaving -= gone
+    if not server.leaving:
+        cluster.leaving_mask &= ~(1 << server.place)
     cluster.refresh(server)
 
 

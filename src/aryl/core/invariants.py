@@ -127,11 +127,18 @@ def _indexes(cluster: Cluster) -> Iterator[str]:
 
 def _server_sets(cluster: Cluster) -> Iterator[str]:
     flexible = [0] * len(cluster.free.shelves)
-    masks = {"flexible_mask": 0, "on_loan_mask": 0, "reclaiming_mask": 0, "inference_mask": 0}
+    masks = {
+        "flexible_mask": 0,
+        "leaving_mask": 0,
+        "on_loan_mask": 0,
+        "reclaiming_mask": 0,
+        "inference_mask": 0,
+    }
     for server in cluster.servers:
         bit = 1 << server.place
         flexible[server.shelf] += server.flexible_gpus
         masks["flexible_mask"] |= bit if server.flexible_gpus else 0
+        masks["leaving_mask"] |= bit if server.leaving else 0
         masks["on_loan_mask"] |= bit if server.tenure is Tenure.ON_LOAN else 0
         masks["reclaiming_mask"] |= bit if server.tenure is Tenure.RECLAIMING else 0
         masks["inference_mask"] |= bit if server.up and server.spec.pool is Pool.INFERENCE else 0

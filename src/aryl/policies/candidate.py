@@ -12,10 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aryl.core.cluster import Cluster, Job, Stand
-from aryl.core.free_index import FreeIndex
 from aryl.core.model import Slot, allowed_size
 from aryl.policies.gain import relative_times
-from aryl.policies.placement import Places
 
 GuessLeft = Callable[[Job, float], float]
 
@@ -120,12 +118,6 @@ def leaving_slots(cluster: Cluster, candidate: Candidate, workers: int) -> list[
         leaving.append(slot._replace(base=0, flexible=count))
         workers -= count
     return leaving
-
-
-def give_back(index: FreeIndex, placed: Places, gpus_per_worker: int) -> None:
-    """Undo a placement on the index."""
-    for place, workers in placed.items():
-        index.give(place, workers * gpus_per_worker)
 
 
 def _times(candidate: Candidate) -> npt.NDArray[np.float64]:

@@ -8,7 +8,7 @@ claim may count on them.
 
 from __future__ import annotations
 
-from aryl.core.cluster import Cluster, Job
+from aryl.core.cluster import Cluster, Job, Server
 from aryl.core.decision import NOTHING, Decision, Preemption, Recall, Rescale, Start
 from aryl.core.free_index import FreeIndex
 from aryl.core.model import Slot, largest_allowed
@@ -26,6 +26,7 @@ class Draft:
         self.recall: list[Recall] = []
         self.release: list[int] = []
         self.claiming: set[str] = set()  # starts whose place is still occupied
+        self.awaiting: set[str] = set()  # jobs that wait for GPUs being vacated to grow onto
         self.wake_at_s = float("inf")
         self._index: FreeIndex | None = None
         self._grown: dict[str, list[Slot]] = {}
@@ -38,6 +39,10 @@ class Draft:
         if self._index is None:
             self._index = self.cluster.free.fork()
         return self._index
+
+    def adopt(self, index: FreeIndex) -> None:
+        """Go on with a fork of the draft's index, on which something was tried that is to stay."""
+        self._index = index
 
     @property
     def untouched_index(self) -> FreeIndex:
@@ -103,6 +108,18 @@ class Draft:
         """Whether the draft has left a live job alone so far."""
         job_id = job.spec.job_id
         return job_id not in self.preemptions and job_id not in self._shed and job_id not in self._grown
+
+    def unclaimed_gpus(self, server: Server) -> int:
+        """GPUs that are being vacated on a server beyond what is claimed; claims are served first."""
+        server_id = server.spec.server_id
+        leaving, claimed = server.leaving, server.held
+        if self.starts or self.preemptions:
+            for job_id, slot in server.jobs.items():
+                gone = slot.workers if job_id in self.preemptions else self.shed_on(job_id, server_id)
+                leaving += gone * slot.gpus_per_worker
+            for job_id in self.claiming:
+                claimed += sum(slot.gpus for slot in self.starts[job_id].slots if slot.server_id == server_id)
+        return leaving - claimed
 
     def round_to_allowed(self) -> None:
         """Let further workers go where a job with a list of allowed sizes would be left between two of

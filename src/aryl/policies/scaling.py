@@ -30,7 +30,6 @@ from aryl.policies.candidate import (
     Candidate,
     GuessLeft,
     could_move,
-    give_back,
     leaving_slots,
     pays,
     whole_gain_s,
@@ -65,12 +64,10 @@ class Scaling:
         ]
         if not cluster.growable and not newcomers:
             return
-        if cluster.now < cluster.rebalanced_s + self.min_interval_s:
-            draft.wake_at(cluster.rebalanced_s + self.min_interval_s)
-            return
-        if cluster.now == cluster.scaled_in_s:
-            # Whoever has just had to make room would take it from others again.
-            draft.wake_at(cluster.now + self.min_interval_s)
+        # Once at an instant at most; and whoever has just had to make room would take it from others again.
+        next_s = cluster.grown_s + self.min_interval_s
+        if cluster.now < next_s or cluster.now in (cluster.grown_s, cluster.scaled_in_s):
+            draft.wake_at(next_s if cluster.now < next_s else cluster.now + self.min_interval_s)
             return
         shelves = sorted(range(len(cluster.free.shelves)), key=lambda n: not cluster.free.shelves[n].loaned)
         # A job that loses efficiency by mixing GPU types gets its own type first, and mixes only what is left
@@ -87,8 +84,14 @@ class Scaling:
             return
         least = min(candidate.weight for candidate in growers)
         free = draft.untouched_index.shelf_slots(shelf, least) * least
+        # GPUs that are on their way already must not be taken from somebody a second time.
+        coming = sum(
+            max(draft.unclaimed_gpus(server), 0)
+            for server in cluster.places(cluster.leaving_mask)
+            if server.shelf == shelf and server.placeable
+        )
         candidates = growers
-        if free < sum((candidate.most - candidate.here) * candidate.weight for candidate in growers):
+        if free + coming < sum((candidate.most - candidate.here) * candidate.weight for candidate in growers):
             growing = {candidate.job.spec.job_id for candidate in growers}
             holders = [
                 found
@@ -104,17 +107,19 @@ class Scaling:
             if could_move(growers, holders):
                 candidates = growers + holders
             elif free < least:
+                if coming:
+                    draft.awaiting.update(candidate.job.spec.job_id for candidate in growers)
                 return
-        capacity = free + sum(candidate.here * candidate.weight for candidate in candidates)
+        capacity = free + coming + sum(candidate.here * candidate.weight for candidate in candidates)
         # Growth that finds no place although the sum would allow it is taken off the table, and the rest
         # solved again.
         for _ in range(len(candidates) + 1):
             _set_targets(candidates, capacity)
-            misfit = _misfit(draft, candidates)
+            misfit = _misfit(draft, candidates, coming)
             if misfit is None:
                 break
             misfit.may_grow = False
-        _carry_out(draft, candidates)
+        _carry_out(draft, candidates, coming)
 
     def _growers(self, draft: Draft, newcomers: Sequence[Job], shelf: int) -> list[Candidate]:
         """Jobs that may get more workers on a shelf now, and for which that can pay."""
@@ -122,8 +127,10 @@ class Scaling:
         shelf_has_room = draft.untouched_index.shelf_free(shelf) > 0
         growers = []
         for job in cluster.growable.values():
-            if not draft.may_grow(job):
+            if not draft.may_grow(job) or job.spec.job_id in draft.awaiting:
                 continue
+            if job.scaled_in_s == cluster.now:
+                continue  # what it has just given up it must not take elsewhere in the same breath
             rested_s = job.may_grow_from_s(self.cooldown_s)
             if cluster.now < rested_s:
                 if shelf_has_room:
@@ -133,7 +140,7 @@ class Scaling:
             if found is not None and found.most > found.here and whole_gain_s(found) > found.cost_s:
                 growers.append(found)
         for job in newcomers:
-            found = self._candidate(draft, job, shelf)
+            found = None if job.spec.job_id in draft.awaiting else self._candidate(draft, job, shelf)
             if found is not None and found.most > 0:
                 growers.append(found)
         return growers
@@ -194,12 +201,12 @@ def _set_targets(candidates: Sequence[Candidate], capacity: int) -> None:
         candidate.target = 0 if item < 0 else int(workers[item])
 
 
-def _misfit(draft: Draft, candidates: Sequence[Candidate]) -> Candidate | None:
+def _misfit(draft: Draft, candidates: Sequence[Candidate], coming: int) -> Candidate | None:
     """A candidate whose growth would find no place even after all scale-ins. With one GPU a worker there is
-    none.
+    none; while GPUs are still on their way nobody can tell.
     """
     growing = [candidate for candidate in candidates if candidate.target > candidate.here]
-    if not growing or all(candidate.weight == 1 for candidate in candidates):
+    if not growing or coming or all(candidate.weight == 1 for candidate in candidates):
         return None
     trial = draft.untouched_index.fork()
     for candidate in candidates:
@@ -213,26 +220,49 @@ def _misfit(draft: Draft, candidates: Sequence[Candidate]) -> Candidate | None:
     return None
 
 
-def _carry_out(draft: Draft, candidates: Sequence[Candidate]) -> None:
-    """Place growth into what is free, and scale in as far as the rest of it needs."""
+def _carry_out(draft: Draft, candidates: Sequence[Candidate], coming: int) -> None:
+    """Place growth into what is free, and scale in as far as the rest of it needs.
+
+    A running job whose growth needs GPUs that others still hold waits until it can have all of it: grown by a
+    part it would pay twice, and rest in between.
+    """
     cluster = draft.cluster
-    missing_gpus = 0
+    waiting: list[Candidate] = []
+    missing_gpus = -coming
     for candidate in _best_fit_decreasing([one for one in candidates if one.target > one.here]):
         wanted = candidate.target - candidate.here
-        placed = place_some(draft.index, candidate.stand, wanted, Content.FLEXIBLE)
-        count = sum(placed.values())
-        missing_gpus += (wanted - count) * candidate.weight
-        if count < wanted and not pays(candidate, count):
-            give_back(draft.index, placed, candidate.weight)
-        elif placed:
-            draft.add_flexible(candidate.job, as_slots(cluster, {candidate.stand: placed}, base=False))
+        count = _grow(draft, candidate, wanted, whole=candidate.cost_s > 0.0)
+        if count < wanted:
+            missing_gpus += (wanted - count) * candidate.weight
+            waiting.append(candidate)
+    missing_gpus -= draft.index.shelf_free(candidates[0].stand.shelf)
+    shed = False
     for candidate in candidates:
-        if missing_gpus <= 0:
-            return
-        if candidate.target < candidate.here:
+        if missing_gpus > 0 and candidate.target < candidate.here:
             for slot in leaving_slots(cluster, candidate, candidate.here - candidate.target):
                 draft.shed(candidate.job, slot.server_id, slot.flexible, Cause.GROWTH)
                 missing_gpus -= slot.gpus
+                shed = True
+    for candidate in waiting:
+        if shed or coming:
+            draft.awaiting.add(candidate.job.spec.job_id)
+        elif candidate.cost_s:
+            # Nothing is on its way: what is free is in pieces, and a part is all that it can have.
+            _grow(draft, candidate, candidate.target - candidate.here, whole=False)
+
+
+def _grow(draft: Draft, candidate: Candidate, wanted: int, *, whole: bool) -> int:
+    """Give a job as many of the wanted workers as find a place (`whole`: all or none), if that pays; how
+    many.
+    """
+    trial = draft.index.fork()
+    placed = place_some(trial, candidate.stand, wanted, Content.FLEXIBLE)
+    count = sum(placed.values())
+    if (whole and count < wanted) or not pays(candidate, count):
+        return 0
+    draft.adopt(trial)
+    draft.add_flexible(candidate.job, as_slots(draft.cluster, {candidate.stand: placed}, base=False))
+    return count
 
 
 def _best_fit_decreasing(candidates: Sequence[Candidate]) -> list[Candidate]:

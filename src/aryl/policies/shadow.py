@@ -90,7 +90,9 @@ def _ends(draft: Draft, priority: int) -> Iterator[tuple[float, int, str, Vacate
     """
     cluster, now = draft.cluster, draft.cluster.now
     leaving = [
-        (server.spec.server_id, gpus) for server in cluster.servers if (gpus := _unclaimed(draft, server)) > 0
+        (server.spec.server_id, gpus)
+        for server in cluster.servers
+        if (gpus := draft.unclaimed_gpus(server)) > 0
     ]
     if leaving:
         yield now + cluster.vacate_s, -1, "", leaving
@@ -117,19 +119,6 @@ def _ends(draft: Draft, priority: int) -> Iterator[tuple[float, int, str, Vacate
         wait_s = cluster.vacate_s if job_id in cluster.claims or job_id in draft.claiming else 0.0
         held = [(slot.server_id, slot.base * slot.gpus_per_worker) for slot in slots]
         yield now + wait_s + _left_s(cluster, job, kinds), job.spec.sequence, job_id, held
-
-
-def _unclaimed(draft: Draft, server: Server) -> int:
-    """GPUs that are being vacated on a server beyond what is claimed; claims are served first."""
-    server_id = server.spec.server_id
-    leaving, claimed = server.leaving, server.held
-    if draft.starts or draft.preemptions:
-        for job_id, slot in server.jobs.items():
-            gone = slot.workers if job_id in draft.preemptions else draft.shed_on(job_id, server_id)
-            leaving += gone * slot.gpus_per_worker
-        for job_id in draft.claiming:
-            claimed += sum(slot.gpus for slot in draft.starts[job_id].slots if slot.server_id == server_id)
-    return leaving - claimed
 
 
 def _staying(draft: Draft, job: Job) -> dict[str, int]:

@@ -150,7 +150,7 @@ class Accounts:
         claims = [step.claim for step in plan.steps if isinstance(step, Reserve)]
         launches = [step for step in plan.steps if isinstance(step, Launch)]
         claimed = {slot.server_id for claim in claims for slot in claim.slots}
-        # Claims are served from leaving GPUs first: a start may take what an older claim held and leave it that.
+        # Claims are served from leaving GPUs first, so a start may take what an older claim held free.
         held = {slot.server_id for claim in self.claims.values() for slot in claim.slots}
         claimed |= held & {slot.server_id for launch in launches for slot in launch.slots}
         started = {claim.job_id for claim in claims} | {launch.job_id for launch in launches}

@@ -178,7 +178,7 @@ def _cancel_requested(cluster: Cluster, event: ev.CancelRequested) -> None:
 
 def _limits_changed(cluster: Cluster, event: ev.LimitsChanged) -> None:
     job = cluster.jobs.get(event.job_id)
-    if job is None:
+    if job is None or job.state is JobState.CANCELLING:
         return
     _check_limits(job.spec, event.min_workers, event.max_workers)
     job.min_workers, job.max_workers = event.min_workers, event.max_workers

@@ -5,7 +5,7 @@ change costs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -24,8 +24,9 @@ class Candidate:
 
     `fixed`: workers that aren't decided here; `here`: flexible workers that it has here; `most`: how many it
     may have here; `left_s`: base seconds left; `slower`: by how much workers here slow down all, beyond what
-    the speed-up curve says; `cost_s`: what a change costs; `target`: flexible workers that it is to have
-    here.
+    the speed-up curve says; `speed_fixed`, `speed_here`: mean speed of the workers that aren't decided here,
+    and of one that is, relative to the reference; `cost_s`: what a change costs; `target`: flexible workers
+    that it is to have here.
     """
 
     job: Job
@@ -37,7 +38,14 @@ class Candidate:
     slower: float
     cost_s: float
     may_grow: bool
+    speed_fixed: float = 1.0
+    speed_here: float = 1.0
     target: int = 0
+    times: tuple[float, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        spec = self.job.spec
+        self.times = relative_times(spec.speedup, spec.min_workers, self.fixed + self.most)
 
     @property
     def weight(self) -> int:
@@ -46,8 +54,14 @@ class Candidate:
 
     def time_s(self, flexible: int) -> float:
         """Seconds until the job ends with this many flexible workers here."""
-        factor = self.slower if flexible else 1.0
-        return self.left_s * float(_times(self)[self.fixed + flexible]) * factor
+        time_s = self.left_s * self.times[self.fixed + flexible]
+        if flexible:
+            time_s *= self.slower
+        return time_s if self.speed_fixed == self.speed_here == 1.0 else time_s / self._mean_speed(flexible)
+
+    def _mean_speed(self, flexible: int) -> float:
+        fixed = self.fixed
+        return (fixed * self.speed_fixed + flexible * self.speed_here) / (fixed + flexible)
 
 
 def worth(candidate: Candidate) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
@@ -58,8 +72,11 @@ def worth(candidate: Candidate) -> tuple[npt.NDArray[np.float64], npt.NDArray[np
     """
     fixed, here, cost_s = candidate.fixed, candidate.here, candidate.cost_s
     workers = _counts(candidate.job.spec.sizes, fixed, candidate.most if candidate.may_grow else here)
-    times = _times(candidate)
-    values = candidate.left_s * (times[fixed] - times[fixed + workers] * candidate.slower)
+    times_s = candidate.left_s * candidate.slower * _table(candidate.times)[fixed + workers]
+    if candidate.speed_fixed != 1.0 or candidate.speed_here != 1.0:
+        total = fixed * candidate.speed_fixed + workers * candidate.speed_here
+        times_s = times_s * (fixed + workers) / total
+    values = candidate.time_s(0) - times_s
     if cost_s:
         if here:
             # Going down to none costs as well: instead of lowering all others, lift the present one.
@@ -90,7 +107,7 @@ def could_move(growers: Sequence[Candidate], holders: Sequence[Candidate]) -> bo
     concavity; then anything may be.
     """
     everybody = [*growers, *holders]
-    if any(candidate.job.spec.sizes or candidate.slower != 1.0 for candidate in everybody):
+    if any(one.job.spec.sizes or one.slower != 1.0 or one.speed_fixed != one.speed_here for one in everybody):
         return True
     gain = max((one.time_s(one.here) - one.time_s(one.here + 1)) / one.weight for one in growers)
     loss = min(
@@ -120,9 +137,9 @@ def leaving_slots(cluster: Cluster, candidate: Candidate, workers: int) -> list[
     return leaving
 
 
-def _times(candidate: Candidate) -> npt.NDArray[np.float64]:
-    spec = candidate.job.spec
-    return relative_times(spec.speedup, spec.min_workers, candidate.fixed + candidate.most)
+@lru_cache(maxsize=4096)
+def _table(times: tuple[float, ...]) -> npt.NDArray[np.float64]:
+    return np.array(times)
 
 
 @lru_cache(maxsize=4096)

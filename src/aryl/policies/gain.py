@@ -6,9 +6,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-import numpy as np
-import numpy.typing as npt
-
 from aryl.core.cluster import Job
 from aryl.core.speedup import Speedup
 
@@ -29,13 +26,9 @@ def guess_s(job: Job, now_s: float) -> float:
 
 
 @lru_cache(maxsize=4096)
-def relative_times(speedup: Speedup, base_workers: int, most_workers: int) -> npt.NDArray[np.float64]:
+def relative_times(speedup: Speedup, base_workers: int, most_workers: int) -> tuple[float, ...]:
     """`times[w]` = running time with w workers over that with `base_workers`, for w in 0..most_workers;
     times[0] is inf.
     """
-    times = np.full(most_workers + 1, np.inf)
     base_speed = speedup(base_workers)
-    for workers in range(1, most_workers + 1):
-        times[workers] = base_speed / speedup(workers)
-    times.flags.writeable = False
-    return times
+    return (float("inf"), *(base_speed / speedup(workers) for workers in range(1, most_workers + 1)))

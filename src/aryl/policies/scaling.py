@@ -25,6 +25,7 @@ import numpy as np
 
 from aryl.core.cluster import Cluster, Job
 from aryl.core.free_index import Content
+from aryl.core.model import Accounting
 from aryl.core.plan import Cause
 from aryl.policies.candidate import (
     Candidate,
@@ -72,13 +73,18 @@ class Scaling:
         shelves = sorted(range(len(cluster.free.shelves)), key=lambda n: not cluster.free.shelves[n].loaned)
         # A job that loses efficiency by mixing GPU types gets its own type first, and mixes only what is left
         # (ours).
-        mixed_too = any(job.spec.heterogeneous for job in (*cluster.growable.values(), *newcomers))
+        mixed_too = any(
+            job.spec.heterogeneous and job.spec.mixed_efficiency < 1.0
+            for job in (*cluster.growable.values(), *newcomers)
+        )
         for mixing in (False, True) if mixed_too else (False,):
             for shelf in shelves:
                 self._share_shelf(draft, newcomers, shelf, mixing=mixing)
 
     def _share_shelf(self, draft: Draft, newcomers: Sequence[Job], shelf: int, *, mixing: bool) -> None:
         cluster = draft.cluster
+        if not draft.untouched_index.shelf_free(shelf) and not cluster.shelf_flexible[shelf]:
+            return
         growers = [one for one in self._growers(draft, newcomers, shelf) if (one.slower > 1.0) == mixing]
         if not growers:
             return
@@ -178,9 +184,14 @@ class Scaling:
                 left_s /= spec.mixed_efficiency
             elif others != [kind]:
                 slower = 1.0 / spec.mixed_efficiency
-        return Candidate(
+        found = Candidate(
             job, stand, fixed, here, job.max_workers - fixed, left_s, slower, cost_s, may_grow=True
         )
+        if cluster.accounting is Accounting.SLOWER:
+            others_there = {there: count - (here if there == kind else 0) for there, count in kinds.items()}
+            speeds = sum(count * cluster.speed_on(spec, there) for there, count in others_there.items())
+            found.speed_fixed, found.speed_here = speeds / fixed, stand.speed
+        return found
 
     def _left_s(self, job: Job, cluster: Cluster) -> float:
         guess: GuessLeft = remaining_or_guess_s if self.estimates else guess_s

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aryl.errors import ArylError
 from aryl.report.files import number, write_csv, write_run
-from aryl.report.whole_file import write_text
+from aryl.whole_files import write_whole
 
 if TYPE_CHECKING:
     from tests.report.conftest import Drive
@@ -84,8 +85,8 @@ def test_a_file_that_can_not_be_finished_leaves_the_old_one(tmp_path: Path) -> N
 
     path = tmp_path / "jobs.csv"
     path.write_text("old")
-    with pytest.raises(OSError, match="disk is full"):
-        write_text(path, breaks())
+    with pytest.raises(ArylError, match="can.t be written: the disk is full"):
+        write_whole(path, breaks())
     assert [(found.name, found.read_text()) for found in tmp_path.iterdir()] == [("jobs.csv", "old")]
 
 

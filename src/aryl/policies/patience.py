@@ -53,13 +53,15 @@ def faster_from_s(
         return None
     stands = cluster.stands(spec)
     best = max(stand.speed for stand in stands)
+    # Where the user has changed the gang since, full speed isn't that of the gang that was submitted.
+    full_rate = best * spec.speedup(job.min_workers) / spec.speedup(spec.min_workers)
     rate = _rate(cluster, job, slots)
-    if rate >= best:
+    if rate >= full_rate * (1.0 - 1e-9):
         return None
     ends_now_s = cluster.now + left_s / rate
     for pure in _by_type(cluster, [stand for stand in stands if stand.speed == best]):
         shadow = shadow_of(draft, job, scatter, pure)
-        if shadow is not None and shadow.at_s + left_s / best < ends_now_s:
+        if shadow is not None and shadow.at_s + left_s / full_rate < ends_now_s:
             return shadow.at_s
     return None
 

@@ -85,19 +85,7 @@ def _job_slices(outcome: Outcome, schedule: Schedule) -> Iterator[dict[str, Any]
     lanes = [0] * len(outcome.servers)
     busy: list[list[tuple[float, int]]] = [[] for _ in outcome.servers]
     idle: list[list[int]] = [[] for _ in outcome.servers]
-    columns = (
-        schedule.job,
-        schedule.attempt,
-        schedule.server,
-        schedule.demand,
-        schedule.workers,
-        schedule.gpus,
-        schedule.start_s,
-        schedule.end_s,
-    )
-    for job, attempt, place, demand, workers, gpus, start_s, end_s in zip(
-        *(column.tolist() for column in columns), strict=True
-    ):
+    for job, attempt, place, demand, workers, gpus, start_s, end_s in schedule.rows():
         while busy[place] and busy[place][0][0] <= start_s:
             heappush(idle[place], heappop(busy[place])[1])
         if idle[place]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from aryl.report.chrome_trace import chrome_trace
 from aryl.report.outcome import DEMANDS, DemandTable, JobTable, Loans, Outcome, Schedule
 from aryl.report.page import write_page
-from aryl.report.whole_file import write_text
+from aryl.whole_files import write_whole
 
 JOB_COLUMNS = (
     "job_id",
@@ -60,8 +60,8 @@ def write_run(outcome: Outcome, folder: Path) -> None:
     write_csv(folder / "schedule.csv", SCHEDULE_COLUMNS, _schedule_rows(outcome, outcome.schedule))
     write_csv(folder / "loans.csv", LOAN_COLUMNS, _loan_rows(outcome, outcome.loans))
     write_csv(folder / "demand.csv", DEMAND_COLUMNS, _demand_rows(outcome.demand))
-    write_text(folder / "summary.json", [json.dumps({"runs": [outcome.summary()]}, indent=2), "\n"])
-    write_text(folder / "trace.json", chrome_trace(outcome, outcome.schedule))
+    write_whole(folder / "summary.json", [json.dumps({"runs": [outcome.summary()]}, indent=2), "\n"])
+    write_whole(folder / "trace.json", chrome_trace(outcome, outcome.schedule))
     write_page([outcome], folder / "report.html")
 
 
@@ -80,7 +80,7 @@ def write_csv(path: Path, header: Iterable[str], rows: Iterable[Iterable[str]]) 
                 buffer.truncate()
         yield buffer.getvalue()
 
-    write_text(path, lines())
+    write_whole(path, lines())
 
 
 def number(value: float) -> str:
@@ -120,19 +120,7 @@ def _job_rows(jobs: JobTable) -> Iterator[tuple[str, ...]]:
 
 def _schedule_rows(outcome: Outcome, schedule: Schedule) -> Iterator[tuple[str, ...]]:
     job_ids, servers = outcome.jobs.job_id, outcome.servers
-    columns = (
-        schedule.job,
-        schedule.attempt,
-        schedule.server,
-        schedule.demand,
-        schedule.workers,
-        schedule.gpus,
-        schedule.start_s,
-        schedule.end_s,
-    )
-    for job, attempt, place, demand, workers, gpus, start_s, end_s in zip(
-        *(column.tolist() for column in columns), strict=True
-    ):
+    for job, attempt, place, demand, workers, gpus, start_s, end_s in schedule.rows():
         server = servers[place]
         yield (
             job_ids[job],

@@ -7,7 +7,7 @@ can be held side by side. Nothing here knows how it was measured; that is `recor
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -140,6 +140,13 @@ class Schedule:
     gpus: Ints
     start_s: Floats
     end_s: Floats
+
+    def rows(self) -> Iterator[tuple[int, int, int, int, int, int, float, float]]:
+        """The entries one by one, in the order of the columns."""
+        columns = (self.job, self.attempt, self.server, self.demand, self.workers, self.gpus)
+        return zip(
+            *(column.tolist() for column in columns), self.start_s.tolist(), self.end_s.tolist(), strict=True
+        )
 
 
 @dataclass(frozen=True, slots=True)

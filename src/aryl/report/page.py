@@ -20,7 +20,7 @@ from aryl.errors import InputError
 from aryl.report import charts
 from aryl.report.outcome import Outcome
 from aryl.report.terms import COUNTED, MEASURES, Measure, Summary
-from aryl.report.whole_file import write_text
+from aryl.whole_files import write_whole
 
 # More charts of pools than these make a page that nobody scrolls through, and that is slow to open.
 MOST_POOL_CHARTS = 8
@@ -33,7 +33,7 @@ def write_page(outcomes: Sequence[Outcome], path: Path) -> None:
     """
     if not outcomes:
         raise ValueError("a page needs at least one run")
-    write_text(path, [page(outcomes, _plotly())])
+    write_whole(path, [page(outcomes, _plotly())])
 
 
 def page(outcomes: Sequence[Outcome], plotly: str) -> str:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from aryl.errors import ArylError, InputError, nearest_word
 from aryl.traces.catalogue import cache_folder, find_entry, locate
-from aryl.traces.files import atomic_path
 from aryl.traces.published import ENTRIES, DataFile, Entry
+from aryl.whole_files import atomic_path
 
 _CHUNK = 1 << 16
 _TIMEOUT_S = 30.0

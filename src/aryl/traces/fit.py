@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from aryl.errors import InputError
-from aryl.traces.files import atomic_path
 from aryl.traces.model import Trace
+from aryl.whole_files import atomic_path
 
 HOURS_A_WEEK = 168
 LEVELS: tuple[float, ...] = (

@@ -18,7 +18,7 @@ import polars as pl
 
 from aryl.errors import InputError
 from aryl.traces.columns import cell_text
-from aryl.traces.files import atomic_path
+from aryl.whole_files import atomic_path
 
 _SUFFIXES = {".csv": "csv", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,3 +41,12 @@ def atomic_path(path: Path, *, force: bool = False) -> Iterator[Path]:
         raise ArylError(f"{path}: can't be written: {error.strerror or error}") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, parts: Iterable[str]) -> None:
+    """Write a text file in UTF-8, in place of an older one. Raises as `atomic_path` does."""
+    with (
+        atomic_path(path, force=True) as temporary,
+        temporary.open("w", encoding="utf-8", newline="\n") as file,
+    ):
+        file.writelines(parts)

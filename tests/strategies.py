@@ -14,7 +14,6 @@ from aryl.core.cluster import Cluster
 from aryl.core.evolve import evolve
 from aryl.core.model import Accounting, JobSpec, Pool, ServerSpec
 from aryl.core.speedup import LINEAR, Amdahl, Points, Speedup
-from aryl.policies.placement import fits_when_empty
 from aryl.policies.policy import Policy
 from aryl.sim.driver import Overheads, SimDriver
 
@@ -69,7 +68,7 @@ class Case:
         evolve(empty, self.declared)
         arrivals: list[ev.Event] = [
             ev.Submitted(spec.submit_s, spec)
-            if fits_when_empty(empty, spec, lends=policy.lends)
+            if policy.could_ever_start(empty, spec)
             else ev.Refused(spec.submit_s, spec.job_id, "too large")
             for spec in self.specs
         ]

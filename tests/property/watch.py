@@ -14,6 +14,7 @@ from tests.strategies import Case
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster, Job
 from aryl.core.decision import Decision
+from aryl.core.model import JobSpec
 from aryl.core.pending import QueueKey
 from aryl.core.plan import Plan
 from aryl.policies.catalogue import parse_policy
@@ -30,7 +31,7 @@ class Unmoved:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.name, self.lends = policy.name, policy.lends
+        self.name = policy.name
         self.asked_s = float("-inf")
 
     def order(self, job: Job, now_s: float) -> QueueKey:
@@ -42,6 +43,9 @@ class Unmoved:
         decision = self.policy.decide(cluster)
         assert snapshot(cluster) == before, "the policy changed the cluster"
         return decision
+
+    def could_ever_start(self, cluster: Cluster, spec: JobSpec) -> bool:
+        return self.policy.could_ever_start(cluster, spec)
 
     def explain(self, cluster: Cluster, job_id: str) -> WaitReason:
         before = snapshot(cluster)

@@ -85,7 +85,7 @@ def test_a_file_that_can_not_be_finished_leaves_the_old_one(tmp_path: Path) -> N
 
     path = tmp_path / "jobs.csv"
     path.write_text("old")
-    with pytest.raises(ArylError, match="can.t be written: the disk is full"):
+    with pytest.raises(ArylError, match=r"can.t be written: the disk is full"):
         write_whole(path, breaks())
     assert [(found.name, found.read_text()) for found in tmp_path.iterdir()] == [("jobs.csv", "old")]
 

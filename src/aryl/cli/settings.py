@@ -97,7 +97,7 @@ def _with_sizes(source: ExperimentSource) -> ExperimentSource:
     training, inference = cluster.get("training") or {}, cluster.get("inference") or {}
     described = {"servers", "names", "gpu_types"}
     if isinstance(training, dict) and not described & set(training) and isinstance(source.data["jobs"], dict):
-        servers = _servers_for(source.data["jobs"], training.get("gpus_per_server", DEFAULT_GPUS_PER_SERVER))
+        servers = _servers_for(source, training.get("gpus_per_server", DEFAULT_GPUS_PER_SERVER))
         note(
             f"cluster: {servers} training servers, enough for the jobs at {DEFAULT_LOAD:.0%} load; "
             "--training-servers sets another number"
@@ -113,16 +113,14 @@ def _with_sizes(source: ExperimentSource) -> ExperimentSource:
     return source
 
 
-def _servers_for(jobs: dict[str, Any], gpus_per_server: Any) -> int:
+def _servers_for(source: ExperimentSource, gpus_per_server: Any) -> int:
     from aryl.sim.experiment import JobsConfig
-    from aryl.sim.experiment_file import experiment_from_mapping
+    from aryl.sim.experiment_file import ExperimentSource
     from aryl.traces.load import load_trace
 
     # Checked first, for load_trace takes a window in seconds and a message should name what is wrong.
-    checked = experiment_from_mapping(
-        {"cluster": {"training": {"servers": 1, "gpus_per_server": gpus_per_server}}, "jobs": jobs},
-        source="the flags",
-    )
+    cluster = {"training": {"servers": 1, "gpus_per_server": gpus_per_server}}
+    checked = ExperimentSource({"cluster": cluster, "jobs": source.data["jobs"]}, source.places).build()
     assert isinstance(checked.jobs, JobsConfig)
     trace = load_trace(checked.jobs.trace, window=checked.jobs.window, limit=checked.jobs.limit)
     work_gpu_s = sum(job.gpus * job.duration_s for job in trace.jobs)

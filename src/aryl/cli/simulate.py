@@ -136,9 +136,11 @@ def run_experiment(
     for _, point in points:
         for policy in point.policies:
             parse_policy(policy)
-    if experiment.cluster.inference.servers and not (
-        experiment.inference.curve or experiment.inference.points
-    ):
+    demand = any(point.inference.curve or point.inference.points for _, point in points)
+    lendable = any(point.cluster.inference.servers for _, point in points)
+    if demand and not lendable:
+        warn("no inference servers: the inference demand has no effect; --inference-servers sets them")
+    if lendable and not demand:
         warn("no --curve and no inference.points: the inference pool counts as fully busy, nothing is lent")
     labels = run_labels(points)
     journals = journal_paths(journal, labels)
@@ -258,8 +260,9 @@ def write_folder(
 def tell_about(tasks: Sequence[Task], summaries: Sequence[dict[str, Any]]) -> None:
     """Say on stderr which runs refused jobs that can never fit, and what else is to be noted."""
     for task, summary in zip(tasks, summaries, strict=True):
-        if summary.get("rejected"):
-            warn(f"{task.label}: {summary['rejected']} jobs can never fit into the cluster and were refused")
+        if refused := summary["rejected"]:
+            jobs, were = ("job", "was") if refused == 1 else ("jobs", "were")
+            warn(f"{task.label}: {refused} {jobs} can never fit into the cluster and {were} refused")
     # Most remarks are about how to read a figure, and true of several runs.
     for remark in dict.fromkeys(remark for summary in summaries for remark in summary.get("notes") or ()):
         note(f"note: {remark}")

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from aryl.core.cluster import Cluster, Job
 from aryl.core.decision import NOTHING, Decision
+from aryl.core.model import JobSpec
 from aryl.core.pending import QueueKey
 from aryl.policies.admission import Starter, admit, start_where_free
 from aryl.policies.displace import start_over_flexible
@@ -25,7 +26,7 @@ from aryl.policies.explain import explain_wait
 from aryl.policies.loaning import Loaning
 from aryl.policies.order import ORDERS
 from aryl.policies.patience import faster_from_s, patient
-from aryl.policies.placement import Scatter
+from aryl.policies.placement import Scatter, fits_when_empty
 from aryl.policies.preempt import Preempting
 from aryl.policies.reasons import Wait, WaitReason
 from aryl.policies.reservation import Reserving
@@ -44,6 +45,10 @@ class Aryl:
     scaling: Scaling | None = field(default_factory=Scaling)
     preempting: Preempting | None = field(default_factory=Preempting)
     reserving: Reserving | None = None
+
+    def could_ever_start(self, cluster: Cluster, spec: JobSpec) -> bool:
+        """Whether the gang fits into the empty training pool, with all servers that may be lent."""
+        return fits_when_empty(cluster, spec, lends=self.lends, scatter=self.scatter)
 
     @property
     def lends(self) -> bool:

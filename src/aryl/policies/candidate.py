@@ -87,8 +87,12 @@ def worth(candidate: Candidate) -> tuple[npt.NDArray[np.float64], npt.NDArray[np
 
 
 def whole_gain_s(candidate: Candidate) -> float:
-    """By how much the job would end sooner with all that it may have here."""
-    return candidate.time_s(candidate.here) - candidate.time_s(candidate.most)
+    """By how much the job could end sooner with more workers here."""
+    best_s = candidate.time_s(candidate.most)
+    if candidate.speed_fixed != candidate.speed_here:
+        # More slow workers may be worse than fewer, so the most isn't always the best.
+        best_s = min(candidate.time_s(count) for count in range(candidate.here, candidate.most + 1))
+    return candidate.time_s(candidate.here) - best_s
 
 
 def pays(candidate: Candidate, count: int) -> bool:

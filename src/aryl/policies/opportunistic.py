@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from aryl.core.cluster import Cluster, Job, Stand
 from aryl.core.decision import Decision
+from aryl.core.model import JobSpec
 from aryl.core.pending import QueueKey
 from aryl.policies.draft import Draft
 from aryl.policies.explain import explain_wait
 from aryl.policies.loaning import Loaning
-from aryl.policies.placement import Scatter, place_base
+from aryl.policies.placement import Scatter, fits_when_empty, place_base
 from aryl.policies.reasons import WaitReason
 from aryl.policies.reclaim_problem import Rule
 
@@ -28,10 +29,9 @@ class Opportunistic:
 
     name: str = "opportunistic"
 
-    @property
-    def lends(self) -> bool:
-        """Idle inference servers are used."""
-        return True
+    def could_ever_start(self, cluster: Cluster, spec: JobSpec) -> bool:
+        """Whether the gang fits into one of the pools when it is empty; it is never spread over both."""
+        return any(_belongs(cluster, spec, _stands(cluster, spec, loaned=loaned)) for loaned in (False, True))
 
     def order(self, job: Job, now_s: float) -> QueueKey:
         """Order of submission."""
@@ -56,25 +56,31 @@ class Opportunistic:
 def _fill(draft: Draft, *, loaned: bool) -> bool:
     """Start the heads of one queue as long as they fit; whether any did.
 
-    A job that accepts none of its servers isn't in it.
+    A job that accepts none of its servers, or could never fit on them, isn't in it.
     """
     cluster, started = draft.cluster, False
     walk = cluster.pending.walk()
     while walk.next():
         job = cluster.jobs[walk.job_id]
-        stands = [
-            stand for stand in cluster.stands(job.spec) if cluster.free.shelves[stand.shelf].loaned is loaned
-        ]
-        if not stands:
-            walk.skip_class()
-        elif walk.job_id in draft.starts:
+        stands = _stands(cluster, job.spec, loaned=loaned)
+        if walk.job_id in draft.starts:
             walk.skip_job()
         elif _start_on(draft, job, stands):
             started = True
             walk.skip_job()
+        elif not _belongs(cluster, job.spec, stands):
+            walk.skip_class()
         else:
             break
     return started
+
+
+def _stands(cluster: Cluster, spec: JobSpec, *, loaned: bool) -> list[Stand]:
+    return [stand for stand in cluster.stands(spec) if cluster.free.shelves[stand.shelf].loaned is loaned]
+
+
+def _belongs(cluster: Cluster, spec: JobSpec, stands: list[Stand]) -> bool:
+    return bool(stands) and fits_when_empty(cluster, spec, lends=True, stands=stands)
 
 
 def _start_on(draft: Draft, job: Job, stands: list[Stand]) -> bool:

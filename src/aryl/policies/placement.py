@@ -132,16 +132,21 @@ def as_slots(cluster: Cluster, found: dict[Stand, Places], *, base: bool) -> tup
 
 
 def fits_when_empty(
-    cluster: Cluster, spec: JobSpec, *, lends: bool, scatter: Scatter = Scatter.ALLOWED
+    cluster: Cluster,
+    spec: JobSpec,
+    *,
+    lends: bool,
+    scatter: Scatter = Scatter.ALLOWED,
+    stands: Sequence[Stand] | None = None,
 ) -> bool:
     """Whether the gang would fit if nothing else were there (and, with `lends`, every inference server were
-    on loan).
+    on loan). `stands` restricts the shelves.
     """
     empty = FreeIndex(cluster.free.shelves, len(cluster.servers))
     for server in cluster.servers:
         if lends or not empty.shelves[server.shelf].loaned:
             empty.put(server.place, server.shelf * LANES_PER_SHELF, server.spec.gpus)
-    return place_base(empty, cluster, spec, spec.min_workers, scatter) is not None
+    return place_base(empty, cluster, spec, spec.min_workers, scatter, stands) is not None
 
 
 def _best_fit(index: FreeIndex, order: Sequence[int], gpus: int) -> int | None:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from aryl.core.cluster import Cluster, Job
 from aryl.core.decision import Decision
+from aryl.core.model import JobSpec
 from aryl.core.pending import QueueKey
 from aryl.policies.reasons import WaitReason
 
@@ -17,9 +18,8 @@ class Policy(Protocol):
     def name(self) -> str:
         """The spelling that makes this policy again."""
 
-    @property
-    def lends(self) -> bool:
-        """Whether it lends inference servers, so that a job that only fits there can be accepted."""
+    def could_ever_start(self, cluster: Cluster, spec: JobSpec) -> bool:
+        """Whether a gang would start if nothing else were there; one that never could isn't accepted."""
 
     def order(self, job: Job, now_s: float) -> QueueKey:
         """The place of a waiting job in the queue; must not change while it waits."""

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 from aryl.core.cluster import Cluster, Job
 from aryl.core.decision import NOTHING, Decision
+from aryl.core.model import JobSpec
 from aryl.core.pending import QueueKey
 from aryl.policies.admission import admit, start_where_free
 from aryl.policies.draft import Draft
 from aryl.policies.explain import explain_wait
 from aryl.policies.order import ORDERS
-from aryl.policies.placement import Scatter
+from aryl.policies.placement import Scatter, fits_when_empty
 from aryl.policies.reasons import WaitReason
 
 
@@ -27,10 +28,9 @@ class Queueing:
     strict: bool
     scatter: Scatter = Scatter.ALLOWED
 
-    @property
-    def lends(self) -> bool:
-        """Never lends."""
-        return False
+    def could_ever_start(self, cluster: Cluster, spec: JobSpec) -> bool:
+        """Whether the gang fits into the empty training pool."""
+        return fits_when_empty(cluster, spec, lends=False, scatter=self.scatter)
 
     def order(self, job: Job, now_s: float) -> QueueKey:
         """The place of a waiting job in the queue."""

@@ -24,22 +24,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from aryl.core.cluster import Cluster, Job
-from aryl.core.free_index import Content
 from aryl.core.model import Accounting
-from aryl.core.plan import Cause
-from aryl.policies.candidate import (
-    Candidate,
-    GuessLeft,
-    could_move,
-    leaving_slots,
-    pays,
-    whole_gain_s,
-    worth,
-)
+from aryl.policies.candidate import Candidate, GuessLeft, could_move, whole_gain_s, worth
 from aryl.policies.draft import Draft
 from aryl.policies.gain import guess_s, remaining_or_guess_s
 from aryl.policies.knapsack import solve_flat
-from aryl.policies.placement import Scatter, as_slots, place_on_shelf, place_some
+from aryl.policies.sharing import capacity_of, ground_of, share_out
 
 # Where resizes cost nothing, a tie or a rounding error is still no reason to move workers back and forth.
 LEAST_GAIN_S = 1e-3
@@ -83,49 +73,45 @@ class Scaling:
 
     def _share_shelf(self, draft: Draft, newcomers: Sequence[Job], shelf: int, *, mixing: bool) -> None:
         cluster = draft.cluster
-        if not draft.untouched_index.shelf_free(shelf) and not cluster.shelf_flexible[shelf]:
+        leaving = any(server.shelf == shelf for server in cluster.places(cluster.leaving_mask))
+        if not draft.untouched_index.shelf_free(shelf) and not cluster.shelf_flexible[shelf] and not leaving:
             return
         growers = [one for one in self._growers(draft, newcomers, shelf) if (one.slower > 1.0) == mixing]
         if not growers:
             return
+        ground = ground_of(draft, shelf) if leaving else draft.untouched_index
         least = min(candidate.weight for candidate in growers)
-        free = draft.untouched_index.shelf_slots(shelf, least) * least
-        # GPUs that are on their way already must not be taken from somebody a second time.
-        coming = sum(
-            max(draft.unclaimed_gpus(server), 0)
-            for server in cluster.places(cluster.leaving_mask)
-            if server.shelf == shelf and server.placeable
-        )
+        free = ground.shelf_slots(shelf, least) * least
         candidates = growers
-        if free + coming < sum((candidate.most - candidate.here) * candidate.weight for candidate in growers):
-            growing = {candidate.job.spec.job_id for candidate in growers}
-            holders = [
-                found
-                for job_id, job in cluster.elastic.items()
-                if shelf in job.flexible_on
-                and job_id not in growing
-                and draft.undecided(job)
-                and (found := self._candidate(draft, job, shelf)) is not None
-                and (found.slower > 1.0) == mixing
-            ]
-            for holder in holders:
-                holder.may_grow = False
+        if free < sum((candidate.most - candidate.here) * candidate.weight for candidate in growers):
+            holders = self._holders(draft, growers, shelf, mixing=mixing)
             if could_move(growers, holders):
                 candidates = growers + holders
             elif free < least:
-                if coming:
-                    draft.awaiting.update(candidate.job.spec.job_id for candidate in growers)
                 return
-        capacity = free + coming + sum(candidate.here * candidate.weight for candidate in candidates)
-        # Growth that finds no place although the sum would allow it is taken off the table, and the rest
-        # solved again.
-        for _ in range(len(candidates) + 1):
-            _set_targets(candidates, capacity)
-            misfit = _misfit(draft, candidates, coming)
-            if misfit is None:
-                break
-            misfit.may_grow = False
-        _carry_out(draft, candidates, coming)
+        capacity = capacity_of(cluster, ground, candidates)
+        share_out(draft, ground, candidates, lambda: _set_targets(candidates, capacity))
+
+    def _holders(
+        self, draft: Draft, growers: Sequence[Candidate], shelf: int, *, mixing: bool
+    ) -> list[Candidate]:
+        """Jobs that have flexible workers on a shelf and can't get more now, but might have to give some
+        up.
+        """
+        growing = {candidate.job.spec.job_id for candidate in growers}
+        holders = [
+            found
+            for job_id, job in draft.cluster.elastic.items()
+            if shelf in job.flexible_on
+            and job_id not in growing
+            and draft.undecided(job)
+            and job.scaled_in_s != draft.cluster.now
+            and (found := self._candidate(draft, job, shelf)) is not None
+            and (found.slower > 1.0) == mixing
+        ]
+        for holder in holders:
+            holder.may_grow = False
+        return holders
 
     def _growers(self, draft: Draft, newcomers: Sequence[Job], shelf: int) -> list[Candidate]:
         """Jobs that may get more workers on a shelf now, and for which that can pay."""
@@ -210,71 +196,3 @@ def _set_targets(candidates: Sequence[Candidate], capacity: int) -> None:
     solution = solve_flat(weights, np.concatenate([values for values, _ in items]), starts, capacity)
     for candidate, item, (_, workers) in zip(candidates, solution.items, items, strict=True):
         candidate.target = 0 if item < 0 else int(workers[item])
-
-
-def _misfit(draft: Draft, candidates: Sequence[Candidate], coming: int) -> Candidate | None:
-    """A candidate whose growth would find no place even after all scale-ins. With one GPU a worker there is
-    none; while GPUs are still on their way nobody can tell.
-    """
-    growing = [candidate for candidate in candidates if candidate.target > candidate.here]
-    if not growing or coming or all(candidate.weight == 1 for candidate in candidates):
-        return None
-    trial = draft.untouched_index.fork()
-    for candidate in candidates:
-        if candidate.target < candidate.here:
-            for slot in leaving_slots(draft.cluster, candidate, candidate.here - candidate.target):
-                trial.give(draft.cluster.server_by_id[slot.server_id].place, slot.gpus)
-    for candidate in _best_fit_decreasing(growing):
-        wanted = candidate.target - candidate.here
-        if place_on_shelf(trial, candidate.stand, wanted, Content.FLEXIBLE, Scatter.ALLOWED) is None:
-            return candidate
-    return None
-
-
-def _carry_out(draft: Draft, candidates: Sequence[Candidate], coming: int) -> None:
-    """Place growth into what is free, and scale in as far as the rest of it needs.
-
-    A running job whose growth needs GPUs that others still hold waits until it can have all of it: grown by a
-    part it would pay twice, and rest in between.
-    """
-    cluster = draft.cluster
-    waiting: list[Candidate] = []
-    missing_gpus = -coming
-    for candidate in _best_fit_decreasing([one for one in candidates if one.target > one.here]):
-        wanted = candidate.target - candidate.here
-        count = _grow(draft, candidate, wanted, whole=candidate.cost_s > 0.0)
-        if count < wanted:
-            missing_gpus += (wanted - count) * candidate.weight
-            waiting.append(candidate)
-    missing_gpus -= draft.index.shelf_free(candidates[0].stand.shelf)
-    shed = False
-    for candidate in candidates:
-        if missing_gpus > 0 and candidate.target < candidate.here:
-            for slot in leaving_slots(cluster, candidate, candidate.here - candidate.target):
-                draft.shed(candidate.job, slot.server_id, slot.flexible, Cause.GROWTH)
-                missing_gpus -= slot.gpus
-                shed = True
-    for candidate in waiting:
-        if shed or coming:
-            draft.awaiting.add(candidate.job.spec.job_id)
-        elif candidate.cost_s:
-            # Nothing is on its way: what is free is in pieces, and a part is all that it can have.
-            _grow(draft, candidate, candidate.target - candidate.here, whole=False)
-
-
-def _grow(draft: Draft, candidate: Candidate, wanted: int, *, whole: bool) -> int:
-    """Give a job as many of the wanted workers as find a place (`whole`: all or none), if that pays; how
-    many.
-    """
-    trial = draft.index.fork()
-    placed = place_some(trial, candidate.stand, wanted, Content.FLEXIBLE)
-    count = sum(placed.values())
-    if (whole and count < wanted) or not pays(candidate, count):
-        return 0
-    draft.adopt(trial)
-    draft.add_flexible(candidate.job, as_slots(draft.cluster, {candidate.stand: placed}, base=False))
-    return count
-
-
-def _best_fit_decreasing(candidates: Sequence[Candidate]) -> list[Candidate]:
-    return sorted(candidates, key=lambda candidate: -candidate.weight)

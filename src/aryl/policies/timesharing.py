@@ -17,12 +17,13 @@ from heapq import merge
 from aryl.core.cluster import Cluster, Job
 from aryl.core.decision import NOTHING, Decision, Preemption
 from aryl.core.free_index import OFF_SHELF, FreeIndex
+from aryl.core.model import JobSpec
 from aryl.core.pending import Entry, QueueKey
 from aryl.core.plan import Cause, Weighed
 from aryl.policies.draft import Draft
 from aryl.policies.explain import explain_wait
 from aryl.policies.order import ORDERS, Order, by_remaining_time
-from aryl.policies.placement import Scatter, place_base
+from aryl.policies.placement import Scatter, fits_when_empty, place_base
 from aryl.policies.reasons import WaitReason
 
 TIME_ORDERS: dict[str, Order] = {"srtf": by_remaining_time, "las": ORDERS["las"]}
@@ -34,10 +35,9 @@ class TimeSharing:
 
     name: str
 
-    @property
-    def lends(self) -> bool:
-        """Never lends."""
-        return False
+    def could_ever_start(self, cluster: Cluster, spec: JobSpec) -> bool:
+        """Whether the gang fits into the empty training pool."""
+        return fits_when_empty(cluster, spec, lends=False, scatter=Scatter.ALLOWED)
 
     def order(self, job: Job, now_s: float) -> QueueKey:
         """The place of a job in the order; constant while it waits."""

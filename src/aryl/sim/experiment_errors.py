@@ -36,11 +36,15 @@ def dotted(path: KeyPath) -> str | None:
 
 
 def place_of(places: Mapping[KeyPath, Place], path: KeyPath) -> Place:
-    """The place of `path`, or of the nearest value around it."""
-    for length in range(len(path), -1, -1):
-        if (place := places.get(path[:length])) is not None:
+    """The place of `path`, or of what was set inside it, or of the nearest value around it.
+
+    A section that only a flag made has no place of its own, and is that flag's to answer for.
+    """
+    if path not in places:
+        inside = (place for inner, place in places.items() if path and inner[: len(path)] == path)
+        if (place := next(inside, None)) is not None:
             return place
-    return Place()
+    return next((places[path[:end]] for end in range(len(path), -1, -1) if path[:end] in places), Place())
 
 
 def input_error(

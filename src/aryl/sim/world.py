@@ -16,7 +16,6 @@ from aryl.core.evolve import evolve
 from aryl.core.model import Accounting, JobSpec, Pool, ServerSpec, allowed_size
 from aryl.core.speedup import LINEAR, Speedup
 from aryl.errors import InputError, nearest_word
-from aryl.policies.placement import fits_when_empty
 from aryl.policies.policy import Policy
 from aryl.sim.demand import Need, reports
 from aryl.sim.driver import Overheads, SimDriver
@@ -93,7 +92,7 @@ def build_world(experiment: Experiment, workload: Workload, policy: Policy) -> W
     for spec in workload.specs:
         shape = (spec.min_workers, spec.gpus_per_worker, spec.fungible, spec.heterogeneous, spec.gpu_types)
         if shape not in fits:
-            fits[shape] = fits_when_empty(scratch, spec, lends=policy.lends)
+            fits[shape] = policy.could_ever_start(scratch, spec)
         if fits[shape]:
             arrivals.append(ev.Submitted(spec.submit_s, spec))
         else:

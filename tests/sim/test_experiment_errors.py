@@ -247,3 +247,15 @@ def test_a_wrong_setting_names_the_flag(tmp_path: Path, setting: str, message: s
     with pytest.raises(InputError, match=message) as caught:
         with_overrides(read_source(file), [setting])
     assert str(caught.value).startswith(f"--set {setting}")
+
+
+def test_a_start_in_the_curve_goes_with_a_curve_only(tmp_path: Path) -> None:
+    path = tmp_path / "points.yaml"
+    path.write_text(
+        "cluster: {training: {servers: 1}, inference: {servers: 2}}\n"
+        "jobs: [{id: A, workers: 4, duration: 10m}]\n"
+        "inference:\n  points: [[0, 1]]\n  from: 2h\n"
+    )
+    with pytest.raises(InputError, match="points start at 0") as caught:
+        load_experiment(path)
+    assert (caught.value.line, caught.value.field) == (5, "inference.from")

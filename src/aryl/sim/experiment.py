@@ -199,6 +199,8 @@ class InferenceConfig(Strict):
     def _one_demand(self) -> InferenceConfig:
         if self.curve is not None and self.points is not None:
             raise fault("give a curve or points, not both", "points")
+        if self.from_s is not None and self.points is not None:
+            raise fault("says where in a curve to start; points start at 0", "from")
         return self
 
 

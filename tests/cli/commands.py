@@ -61,10 +61,11 @@ def simulated(*arguments: object) -> int:
 
 
 def started(folder: Path, *arguments: str, entry: str = ENTRY) -> subprocess.Popen[str]:
-    """`aryl simulate` with these arguments, running in a process of its own in `folder`."""
+    """`aryl simulate` with these arguments, running in `folder` in a process group of its own."""
     return subprocess.Popen(
         [sys.executable, "-c", entry, "simulate", *arguments],
         cwd=folder,
+        start_new_session=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -69,7 +69,10 @@ def test_a_signal_ends_a_simulation_without_traces(
     with under_way(folder, "--jobs-in-parallel", processes) as process:
         workers = workers_of(process)
         assert len(workers) == (0 if processes == "1" else 2)
-        process.send_signal(number)
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)  # a terminal sends Ctrl-C to the workers as well
+        else:
+            process.send_signal(number)
         out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (code, "", message)
     assert left_in(folder) == ["long.yaml"]
@@ -95,4 +98,17 @@ def test_a_disk_that_takes_no_more_is_exit_code_1_and_leaves_nothing_behind(fold
     with started(folder, "long.yaml", *PLACES, "--jobs-in-parallel", "1", entry=limited) as process:
         out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (1, "", "error: File too large\n")
+    assert left_in(folder) == ["long.yaml"]
+
+
+def test_the_processes_of_the_runs_leave_ctrl_c_to_the_command(folder: Path) -> None:
+    with under_way(folder, "--jobs-in-parallel", "2") as process:
+        workers = workers_of(process)
+        for worker in workers:
+            os.kill(worker, signal.SIGINT)
+        time.sleep(0.3)
+        assert workers_of(process) == workers
+        assert process.poll() is None
+        process.terminate()
+        assert process.communicate(timeout=PATIENCE_S) == ("", "")
     assert left_in(folder) == ["long.yaml"]

@@ -43,6 +43,8 @@ NOT_RUN = {
         "docs/explanation/evaluation.md",
         "python -m benchmarks.evaluation --write docs/explanation/evaluation.md",
     ),
+    ("docs/explanation/performance.md", "make bench"),
+    ("docs/explanation/performance.md", "python -m benchmarks.engine --profile"),
 }
 
 BLOCK = re.compile(

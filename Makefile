@@ -4,17 +4,19 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-BENCHMARKS := $(filter-out __init__,$(basename $(notdir $(wildcard benchmarks/*.py))))
+# The evaluation takes minutes and has no budget: a target of its own.
+BENCHMARKS := $(filter-out __init__ evaluation,$(basename $(notdir $(wildcard benchmarks/*.py))))
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test bench clean
+.PHONY: help demo test bench evaluation clean
 
 help:
-	@echo "make demo    compare FIFO with lending, with resizing and with both, on bundled synthetic jobs"
-	@echo "make test    style, types, import rules and tests"
-	@echo "make bench   every module in benchmarks/"
-	@echo "make clean   remove .venv and everything that tools left behind"
+	@echo "make demo         compare FIFO with lending, with resizing and with both, on bundled synthetic jobs"
+	@echo "make test         style, types, import rules and tests"
+	@echo "make bench        benchmarks with budgets, and how far the reclaim rules are from the optimum"
+	@echo "make evaluation   docs/explanation/evaluation.md anew; needs ARYL_DATA, takes minutes"
+	@echo "make clean        remove .venv and everything that tools left behind"
 
 demo: $(READY)
 	@$(BIN)/aryl demo
@@ -28,6 +30,9 @@ test: $(READY)
 
 bench: $(READY)
 	@set -e; for module in $(BENCHMARKS); do echo "== $$module"; $(BIN)/python -m benchmarks.$$module; done
+
+evaluation: $(READY)
+	$(BIN)/python -m benchmarks.evaluation --write docs/explanation/evaluation.md
 
 # The stamp is written last, so an installation that broke off is repeated.
 $(READY): pyproject.toml

@@ -46,7 +46,7 @@ jobs:
     heterogeneous: true
     project: vision
     estimate: 2m
-inference: {points: [[0, 1], [55m, 1.5]], headroom: 1, interpolate: line, from: 30}
+inference: {points: [[0, 1], [55m, 1.5]], headroom: 1, interpolate: line}
 simulation: {speedup: linear}
 events: [{at: 1m, server: web-2, state: drain}]
 """
@@ -96,7 +96,7 @@ def test_inline_jobs_are_read_in_every_form(tmp_path: Path) -> None:
     assert (h.estimate, h.project, h.fungible, h.heterogeneous) == (120.0, "vision", True, True)
     assert experiment.inference.points == [(0.0, 1.0), (3300.0, 1.5)]
     assert experiment.inference.headroom.in_servers(100) == 1
-    assert experiment.curve_start_s == 30.0
+    assert experiment.curve_start_s == 0.0
     assert experiment.cluster.server_names() == ["T1", "T2", "web-1", "web-2"]
     assert experiment.cluster.projects["vision"].guaranteed == 8
     assert experiment.simulation.speedup is None
@@ -174,3 +174,16 @@ def test_wrong_and_missing_estimates_are_shares_with_an_error() -> None:
 def test_an_experiment_cannot_be_changed_after_it_was_checked() -> None:
     with pytest.raises(ValueError, match="frozen"):
         small().simulation.interval = 1.0
+
+
+def test_the_curve_starts_where_it_is_told_to_else_with_the_jobs_window() -> None:
+    def start_s(inference: dict[str, Any]) -> float:
+        return experiment_from_mapping(
+            {
+                "cluster": {"training": {"servers": 1}, "inference": {"servers": 1}},
+                "jobs": {"trace": "itp", "window": ["14d", "29d"]},
+                "inference": {"curve": "nyc_taxi", **inference},
+            }
+        ).curve_start_s
+
+    assert (start_s({}), start_s({"from": "2h"})) == (14 * 86400.0, 7200.0)

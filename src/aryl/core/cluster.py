@@ -300,7 +300,8 @@ class Cluster:
         workers = sum(workers_by_type.values())
         if workers == 0:
             return 0.0
-        rate = spec.speedup(workers) / spec.speedup(spec.min_workers)
+        # Most jobs run at base demand all the time.
+        rate = 1.0 if workers == spec.min_workers else spec.speedup(workers) / spec.speedup(spec.min_workers)
         if self.accounting is Accounting.SLOWER:
             rate *= (
                 sum(count * self.speed_on(spec, kind) for kind, count in workers_by_type.items()) / workers

@@ -55,25 +55,26 @@ class JobState(Enum):
     CANCELLED = "CANCELLED"
 
 
+# Tuples, not sets: membership is then a look at identity, where hashing an enum member is a Python call.
 _S = JobState
-JOB_EDGES: dict[JobState, frozenset[JobState]] = {
-    _S.PENDING: frozenset({_S.STARTING, _S.CANCELLED}),
-    _S.STARTING: frozenset({_S.RUNNING, _S.RESIZING, _S.PREEMPTING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED}),
-    _S.RUNNING: frozenset({_S.RESIZING, _S.PREEMPTING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED}),
-    _S.RESIZING: frozenset({_S.RUNNING, _S.RESIZING, _S.PREEMPTING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED}),
-    _S.PREEMPTING: frozenset({_S.PENDING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED}),
-    _S.CANCELLING: frozenset({_S.CANCELLED, _S.SUCCEEDED, _S.FAILED}),
-    _S.SUCCEEDED: frozenset(),
-    _S.FAILED: frozenset(),
-    _S.CANCELLED: frozenset(),
+JOB_EDGES: dict[JobState, tuple[JobState, ...]] = {
+    _S.PENDING: (_S.STARTING, _S.CANCELLED),
+    _S.STARTING: (_S.RUNNING, _S.RESIZING, _S.PREEMPTING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED),
+    _S.RUNNING: (_S.RESIZING, _S.PREEMPTING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED),
+    _S.RESIZING: (_S.RUNNING, _S.RESIZING, _S.PREEMPTING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED),
+    _S.PREEMPTING: (_S.PENDING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED),
+    _S.CANCELLING: (_S.CANCELLED, _S.SUCCEEDED, _S.FAILED),
+    _S.SUCCEEDED: (),
+    _S.FAILED: (),
+    _S.CANCELLED: (),
 }
-LIVE_STATES = frozenset({_S.STARTING, _S.RUNNING, _S.RESIZING})
-FINAL_STATES = frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLED})
+LIVE_STATES = (_S.STARTING, _S.RUNNING, _S.RESIZING)
+FINAL_STATES = (_S.SUCCEEDED, _S.FAILED, _S.CANCELLED)
 
-TENURE_EDGES: dict[Tenure, frozenset[Tenure]] = {
-    Tenure.OWNED: frozenset({Tenure.ON_LOAN}),
-    Tenure.ON_LOAN: frozenset({Tenure.RECLAIMING}),
-    Tenure.RECLAIMING: frozenset({Tenure.OWNED, Tenure.ON_LOAN}),  # back home, or the request was withdrawn
+TENURE_EDGES: dict[Tenure, tuple[Tenure, ...]] = {
+    Tenure.OWNED: (Tenure.ON_LOAN,),
+    Tenure.ON_LOAN: (Tenure.RECLAIMING,),
+    Tenure.RECLAIMING: (Tenure.OWNED, Tenure.ON_LOAN),  # back home, or the request was withdrawn
 }
 
 

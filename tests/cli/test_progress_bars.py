@@ -43,7 +43,7 @@ def test_the_share_that_is_done_rises_to_one(file: Path, processes: int) -> None
 
 def test_a_terminal_sees_bars_and_a_pipe_sees_none(file: Path) -> None:
     ours, theirs = os.openpty()
-    command = [sys.executable, "-c", ENTRY, "simulate", str(file), "--policy", "fifo", "-o", "csv"]
+    command = [sys.executable, "-c", ENTRY, "simulate", str(file), "--policy", "aryl", "-o", "csv"]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environment) as process:
         os.close(theirs)
@@ -58,10 +58,10 @@ def test_a_terminal_sees_bars_and_a_pipe_sees_none(file: Path) -> None:
         printed = process.stdout.read().decode()
     assert process.returncode == 0
     text = seen.decode()
-    assert "fifo" in text
+    assert "aryl" in text
     assert "%" in text
     assert "running" in text
-    assert [line.partition(",")[0] for line in printed.splitlines()] == ["policy", "fifo"]
+    assert [line.partition(",")[0] for line in printed.splitlines()] == ["policy", "aryl"]
 
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stderr == ""

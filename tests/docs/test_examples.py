@@ -68,6 +68,7 @@ def test_a_long_job_waits_for_fast_gpus_and_a_short_one_does_not(
     assert aryl["jct_s"]["mean"] < fifo["jct_s"]["mean"]
 
 
+@pytest.mark.real_trace
 @pytest.mark.skipif(not DATA, reason="ARYL_DATA does not name a folder with the public traces")
 def test_the_paper_setting_favours_lending_and_resizing_together(capsys: pytest.CaptureFixture[str]) -> None:
     fifo, *others = simulate(

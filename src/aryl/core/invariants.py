@@ -8,6 +8,7 @@ job. Those that a policy has to keep, such as (4), can't be read off a state and
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -33,13 +34,17 @@ def violations(cluster: Cluster) -> Iterator[str]:
 
 
 def _servers(cluster: Cluster) -> Iterator[str]:
+    leaving_from: Counter[str] = Counter()
+    for job in cluster.jobs.values():
+        leaving_from.update(job.leaving)
+    held_on: Counter[str] = Counter()
+    for claim in cluster.claims.values():
+        for slot in claim.slots:
+            held_on[slot.server_id] += slot.gpus
     for server in cluster.servers:
         name, gpus = server.spec.server_id, server.spec.gpus
         used = sum(slot.gpus for slot in server.jobs.values())
-        leaving = sum(job.leaving.get(name, 0) for job in cluster.jobs.values())
-        held = sum(
-            slot.gpus for claim in cluster.claims.values() for slot in claim.slots if slot.server_id == name
-        )
+        leaving, held = leaving_from[name], held_on[name]
         if (used, leaving, held) != (server.used, server.leaving, server.held):
             counts = f"{server.used}/{server.leaving}/{server.held}"
             yield f"{name} counts {counts} used/leaving/held, true are {used}/{leaving}/{held}"

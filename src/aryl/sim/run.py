@@ -22,6 +22,10 @@ from aryl.sim.world import Workload, World, build_world, load_workload
 
 OnProgress = Callable[[float, str], None]
 
+# The invariants are checked after one in so many events, which takes about a hundredth of a run's time; tests
+# set it to 1.
+EVENTS_PER_AUDIT = 5_000
+
 # Progress is told after this many turns of the loop: often enough to look smooth, seldom enough to cost
 # nothing.
 TURNS_PER_REPORT = 2_000
@@ -58,9 +62,7 @@ def run(
     workload = load_workload(experiment)
     world = build_world(experiment, workload, decider)
     recorder = Recorder(schedule=schedule)
-    watchers: list[Watcher] = [recorder]
-    if experiment.simulation.check:
-        watchers.append(Audit())
+    watchers: list[Watcher] = [recorder, Audit(every=1 if experiment.simulation.check else EVENTS_PER_AUDIT)]
     if journal is None:
         loop = simulate(world, decider, workload, watchers, None, on_progress)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.property.accounts import Accounts
@@ -78,10 +78,6 @@ class Settling:
 
     def settled(self, cluster: Cluster) -> None:
         again = self.policy.decide(cluster)
-        if any(job.spec.heterogeneous for job in cluster.elastic.values()):
-            # Phase 2 shares out one shelf after the other; with jobs on several of them a second round may
-            # still move flexible workers. Everything else has to rest even then.
-            again = replace(again, rescales=())
         assert again.empty, f"at {cluster.now} s nothing happened, and yet: {again}"
         base_demand_is_not_held_back(self.policy.policy, cluster)
 

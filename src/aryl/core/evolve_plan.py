@@ -84,6 +84,8 @@ def _resize(cluster: Cluster, step: Resize) -> None:
         job.scaled_in_s = cluster.now
         if step.cause in (Cause.BASE_DEMAND, Cause.RECLAIM):
             cluster.scaled_in_s = cluster.now
+        elif step.cause is Cause.GROWTH:
+            cluster.moved_s = cluster.now
     cluster.troubled.pop(step.job_id, None)
 
 

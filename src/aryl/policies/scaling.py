@@ -33,6 +33,8 @@ from aryl.policies.sharing import capacity_of, ground_of, share_out
 
 # Where resizes cost nothing, a tie or a rounding error is still no reason to move workers back and forth.
 LEAST_GAIN_S = 1e-3
+# How long GPUs that were given up wait for the next round where jobs stand on several shelves.
+MOMENT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,11 @@ class Scaling:
         next_s = cluster.grown_s + self.min_interval_s
         if cluster.now < next_s or cluster.now in (cluster.grown_s, cluster.scaled_in_s):
             draft.wake_at(next_s if cluster.now < next_s else cluster.now + self.min_interval_s)
+            return
+        if cluster.now == cluster.moved_s and any(job.spec.heterogeneous for job in cluster.elastic.values()):
+            # Jobs that stand on several shelves tie these together, and sharing out one after the other may
+            # not come to rest at once; so the next round is a moment later.
+            draft.wake_at(cluster.now + MOMENT_S)
             return
         shelves = sorted(range(len(cluster.free.shelves)), key=lambda n: not cluster.free.shelves[n].loaned)
         # A job that loses efficiency by mixing GPU types gets its own type first, and mixes only what is left
@@ -120,6 +127,9 @@ class Scaling:
         growers = []
         for job in cluster.growable.values():
             if not draft.may_grow(job) or job.spec.job_id in draft.awaiting:
+                continue
+            if job.spec.heterogeneous and job.launched_s == cluster.now:
+                draft.wake_at(cluster.now + MOMENT_S)
                 continue
             if job.scaled_in_s == cluster.now:
                 continue  # what it has just given up it must not take elsewhere in the same breath

@@ -236,7 +236,7 @@ def test_a_job_that_is_not_heterogeneous_never_mixes() -> None:
 def test_a_job_that_loses_nothing_by_mixing_goes_to_loaned_servers_first() -> None:
     scene = Scene(*servers(1), *t4(1)).lend("I1")
     scene.run("E", {"T1": 2}, most=8, fungible=True, heterogeneous=True)
-    scene.carry_out()
+    scene.at("1m").carry_out()
     assert slots(scene, "E") == {"I1": 6}
 
 
@@ -246,7 +246,7 @@ LOSSY: dict[str, Any] = {"fungible": True, "heterogeneous": True, "mixed_efficie
 def test_a_job_that_loses_by_mixing_gets_its_own_type_first() -> None:
     scene = Scene(*servers(1), *t4(1)).lend("I1")
     scene.run("E", {"T1": 2}, most=8, **LOSSY)
-    scene.carry_out()
+    scene.at("1m").carry_out()
     assert slots(scene, "E") == {"T1": 6}
 
 
@@ -256,7 +256,7 @@ def test_a_job_that_loses_by_mixing_mixes_only_if_that_pays(most: int, mixes: bo
     scene.run("full", {"T1": 4})
     # 0.7 of five workers are less than four; of six, more.
     scene.run("E", {"T1": 4}, most=most, **LOSSY)
-    scene.carry_out()
+    scene.at("1m").carry_out()
     assert slots(scene, "E") == ({"I1": most - 4} if mixes else {})
 
 
@@ -264,7 +264,7 @@ def test_a_job_takes_its_own_type_and_mixes_in_one_pass_if_both_pay() -> None:
     scene = Scene(*servers(1), *t4(1)).lend("I1")
     scene.run("full", {"T1": 4})
     scene.run("E", {"T1": 2}, most=12, **LOSSY)
-    scene.carry_out()
+    scene.at("1m").carry_out()
     assert slots(scene, "E") == {"T1": 2, "I1": 8}
 
 
@@ -272,7 +272,7 @@ def test_more_gpus_on_a_slow_type_weigh_more() -> None:
     scene = Scene(*servers(1), *t4(1, speed=0.5)).lend("I1")
     scene.run("full", {"T1": 6})
     scene.run("E", {"T1": 2}, most=8, fungible=True, heterogeneous=True)
-    scene.carry_out()
+    scene.at("1m").carry_out()
     assert scene.cluster.jobs["E"].slots["I1"] == Slot("I1", 0, 4, 2)
 
 
@@ -285,3 +285,12 @@ def test_speeds_enter_the_values_when_slower_gpus_make_jobs_slower() -> None:
     scene.run("X", {"I1": 2}, most=3, fungible=True, estimate_s=60.0)
     scene.run("Y", {"T1": 2}, most=3, fungible=True, heterogeneous=True, estimate_s=100.0)
     assert [one.job_id for one in scene.decide().rescales] == ["X"]
+
+
+def test_a_heterogeneous_job_grows_a_moment_after_its_launch_not_at_once() -> None:
+    scene = Scene(*servers(1), *t4(1)).lend("I1")
+    scene.run("E", {"T1": 2}, most=8, fungible=True, heterogeneous=True)
+    decision = scene.decide()
+    assert (decision.empty, decision.wake_at_s) == (True, 1.0)
+    scene.at("1s").carry_out()
+    assert slots(scene, "E") == {"I1": 6}

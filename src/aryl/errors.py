@@ -52,6 +52,30 @@ class InputError(ArylError):
         return text
 
 
+class FencedError(ArylError):
+    """Somebody else leads this cluster now; whoever gets this must stop acting at once."""
+
+    exit_code = 4
+
+
+class ConflictError(ArylError):
+    """The request contradicts what is there."""
+
+    exit_code = 4
+
+
+class NotAllowedError(ArylError):
+    """Whoever asks may not do this."""
+
+    exit_code = 5
+
+
+class UnreachableError(ArylError):
+    """The server can't be reached."""
+
+    exit_code = 6
+
+
 class NotFoundError(ArylError):
     """A named thing does not exist."""
 

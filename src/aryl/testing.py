@@ -31,6 +31,7 @@ from aryl.core.invariants import verify
 from aryl.core.model import JobSpec, Pool, ServerSpec, Slot
 from aryl.core.plan import Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Stop
 from aryl.errors import InputError, InvariantError
+from aryl.files import units
 from aryl.policies.aryl import Aryl
 from aryl.policies.catalogue import parse_policy
 from aryl.policies.displace import without_flexible
@@ -42,7 +43,6 @@ from aryl.report.outcome import Outcome
 from aryl.report.recorder import Recorder
 from aryl.scheduler.journal import MemoryJournal, replay
 from aryl.scheduler.loop import Loop
-from aryl.sim import units
 from aryl.sim.audit import Audit
 from aryl.sim.experiment import Experiment
 from aryl.sim.experiment_file import experiment_from_mapping, load_experiment, with_overrides

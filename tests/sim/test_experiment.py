@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from aryl.sim.experiment import Experiment, JobsConfig, PoolConfig
+from aryl.files.cluster_config import PoolConfig
+from aryl.files.inference_fields import Headroom
+from aryl.sim.experiment import Experiment, JobsConfig
 from aryl.sim.experiment_file import experiment_from_mapping, load_experiment, to_mapping
-from aryl.sim.experiment_inputs import Headroom
 
 CONTRACT = """\
 cluster:

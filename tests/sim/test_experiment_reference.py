@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from aryl.files.cluster_config import ClusterConfig, PoolConfig
+from aryl.files.fields import Strict
 from aryl.sim.experiment import (
-    ClusterConfig,
     Experiment,
     InferenceConfig,
     JobsConfig,
-    PoolConfig,
     ScriptedEvent,
     SimulationConfig,
 )
-from aryl.sim.experiment_fields import Strict
 from aryl.sim.experiment_file import experiment_from_mapping
 from aryl.sim.experiment_jobs import InlineJob
 

@@ -60,7 +60,7 @@ def demo(
 
 def verdict(summaries: Sequence[Mapping[str, Any]]) -> str:
     """What the figures say: the mean JCT of each policy against the first one's."""
-    from aryl.sim.units import human_seconds
+    from aryl.files.units import human_seconds
 
     first, *others = summaries
     base_s = number(first, "jct_s", "mean")

@@ -93,7 +93,7 @@ def number(row: Summary, *keys: str) -> float:
 
 
 def _times(row: Summary, key: str) -> str:
-    from aryl.sim.units import human_seconds
+    from aryl.files.units import human_seconds
 
     return " / ".join(human_seconds(number(row, key, part)) for part in ("mean", "median", "p95"))
 
@@ -114,7 +114,7 @@ def _ratio(row: Summary, first: Summary, key: str) -> str:
 
 
 def _shortfall(row: Summary) -> str:
-    from aryl.sim.units import human_seconds
+    from aryl.files.units import human_seconds
 
     value = number(row, "inference_shortfall_server_s")
     return "0" if value == 0 else human_seconds(value)

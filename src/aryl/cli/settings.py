@@ -40,7 +40,7 @@ class Flags:
 
 def source_from(file: Path | None, flags: Flags) -> ExperimentSource:
     """The experiment as written in `file` and by `flags`, not validated yet. Raises `InputError`."""
-    from aryl.sim.experiment_errors import Place
+    from aryl.files.faults import Place
     from aryl.sim.experiment_file import ExperimentSource, apply_setting, read_source
 
     source = ExperimentSource({"cluster": {"training": {}}}) if file is None else read_source(file)
@@ -86,7 +86,7 @@ def _policies(texts: Sequence[str]) -> list[str]:
 
 def _with_sizes(source: ExperimentSource) -> ExperimentSource:
     """Sizes for a cluster that no file describes, so that a trace alone is enough to see something."""
-    from aryl.sim.experiment_errors import Place
+    from aryl.files.faults import Place
 
     if not isinstance(source.data.get("jobs"), list) and not (source.data.get("jobs") or {}).get("trace"):
         raise InputError(

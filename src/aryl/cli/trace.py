@@ -205,7 +205,7 @@ def sample(
     force: Force = False,
 ) -> None:
     """Keep a random part of a trace, in its order."""
-    from aryl.sim.units import share as as_share
+    from aryl.files.units import share as as_share
     from aryl.traces.sample import sample_trace
 
     part = None if share is None else _number(as_share, share, "--share")
@@ -321,7 +321,7 @@ def synth_curve(
     force: Force = False,
 ) -> None:
     """Draw a synthetic curve of inference demand with a daily cycle."""
-    from aryl.sim.units import share
+    from aryl.files.units import share
     from aryl.traces.synth import draw_curve
 
     curve = draw_curve(
@@ -335,7 +335,7 @@ def synth_curve(
 
 
 def _number(parse: Callable[[object], float], text: str, flag: str) -> float:
-    from aryl.sim.units import UnitError
+    from aryl.files.units import UnitError
 
     try:
         return parse(text)
@@ -344,7 +344,7 @@ def _number(parse: Callable[[object], float], text: str, flag: str) -> float:
 
 
 def _seconds(text: str, flag: str) -> float:
-    from aryl.sim.units import seconds
+    from aryl.files.units import seconds
 
     return _number(seconds, text, flag)
 

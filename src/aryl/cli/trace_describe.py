@@ -19,7 +19,7 @@ def _bar(value: float, largest: float) -> str:
 
 def trace_tables(summary: Mapping[str, Any]) -> list[Table]:
     """Four tables of a `TraceSummary` as a dictionary: the whole, sizes, load by day, arrivals by hour."""
-    from aryl.sim.units import human_seconds
+    from aryl.files.units import human_seconds
 
     duration = summary["duration_s"]
     assignment = summary["assignment"]

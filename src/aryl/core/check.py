@@ -53,7 +53,7 @@ def _check_loans(cluster: Cluster, recalled: set[str], lent: set[str]) -> None:
             raise DecisionError(f"server {server_id} is lent but belongs to the training pool")
         if server.tenure is Tenure.ON_LOAN:
             raise DecisionError(f"server {server_id} is on loan already")
-        if not server.up or server.draining:
+        if server.tenure is Tenure.OWNED and not server.lendable(cluster.now):
             raise DecisionError(f"server {server_id} is lent but takes nothing new")
 
 
@@ -155,10 +155,16 @@ def _check_places(
             raise DecisionError(
                 f"job {job_id} can't have workers of {slot.gpus_per_worker} GPUs on {slot.server_id}"
             )
-        if slot.server_id in recalled or not (server.placeable or slot.server_id in lent):
+        ready = server.placeable or (slot.server_id in lent and not cluster.confirms_loans)
+        if slot.server_id in recalled or not (ready or (slot.server_id in lent and _with_us(server))):
             raise DecisionError(f"job {job_id} would be placed on {slot.server_id}, which takes nothing new")
     if len(kinds) > 1 and not job.spec.heterogeneous:
         raise DecisionError(f"job {job_id} isn't heterogeneous but would hold {sorted(kinds)}")
+
+
+def _with_us(server: Server) -> bool:
+    """Whether a loan that goes on finds the server ready for work."""
+    return server.tenure is Tenure.RECLAIMING and not server.handing_over
 
 
 def _server(cluster: Cluster, server_id: str) -> Server:

@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from aryl.core.free_index import LANES_PER_SHELF, OFF_SHELF, Content, FreeIndex
-from aryl.core.model import Accounting, JobSpec, JobState, Pool, ServerSpec, Slot, Tenure
+from aryl.core.model import Accounting, Health, JobSpec, JobState, Pool, ServerSpec, Slot, Tenure
 from aryl.core.pending import DemandClass, PendingQueue, QueueKey
 from aryl.core.plan import Cause, Claim
 from aryl.core.progress import Progress
 
 # What is left of a job that has outlived its estimate, in base seconds: "any moment now".
 OVERDUE_S = 1.0
+
+# A server whose loan was called off is left in peace for so long.
+LOAN_RETRY_S = 300.0
 
 
 class Server:
@@ -26,13 +29,20 @@ class Server:
     """
 
     __slots__ = (
+        "called_off_s",
         "deadline_s",
+        "drain_by_s",
         "draining",
         "flexible_gpus",
+        "given",
+        "handing_over",
+        "health",
         "held",
         "jobs",
+        "kept_home",
         "leaving",
         "place",
+        "recall_by_s",
         "shelf",
         "spec",
         "tenure",
@@ -47,6 +57,13 @@ class Server:
         self.tenure = Tenure.OWNED
         self.up = True
         self.draining = False
+        self.drain_by_s = float("inf")  # when a draining server has to be empty
+        self.health = Health.HEALTHY
+        self.handing_over = False  # lent, but the inference side hasn't let go of it yet
+        self.called_off_s = float("-inf")  # when a loan of it was last called off
+        self.given = False  # an operator wants it lent
+        self.kept_home = False  # an operator wants it at home
+        self.recall_by_s = float("inf")  # an operator wants it back by then
         self.jobs: dict[str, Slot] = {}
         self.used = 0
         self.flexible_gpus = 0
@@ -62,9 +79,21 @@ class Server:
     @property
     def placeable(self) -> bool:
         """Whether new workers may be placed on it at all."""
-        if not self.up or self.draining:
+        if not self.up or self.draining or self.health is not Health.HEALTHY:
             return False
-        return self.spec.pool is Pool.TRAINING or self.tenure is Tenure.ON_LOAN
+        if self.spec.pool is Pool.TRAINING:
+            return True
+        return self.tenure is Tenure.ON_LOAN and not self.handing_over
+
+    def lendable(self, now_s: float) -> bool:
+        """Whether an inference server that is at home, or on its way there, may be lent."""
+        return (
+            self.up
+            and not self.draining
+            and not self.kept_home
+            and self.health is Health.HEALTHY
+            and now_s >= self.called_off_s + LOAN_RETRY_S
+        )
 
     @property
     def content(self) -> Content:
@@ -85,6 +114,8 @@ class Job:
         "at_front",
         "attempt",
         "base",
+        "failures",
+        "finishing",
         "flexible",
         "flexible_on",
         "gpus",
@@ -92,6 +123,7 @@ class Job:
         "kinds",
         "launched_s",
         "leaving",
+        "limits",
         "max_workers",
         "min_workers",
         "pending_since_s",
@@ -110,6 +142,8 @@ class Job:
         self.spec = spec
         self.min_workers = spec.min_workers
         self.max_workers = spec.max_workers
+        self.limits = spec.min_workers, spec.max_workers  # as the user last set them
+        self.finishing = False  # some workers are done; the limits follow those that are left
         self.state = JobState.PENDING
         self.attempt = 0
         self.revision = 0
@@ -126,6 +160,7 @@ class Job:
         self.scaled_in_s = float("-inf")  # when workers were last taken from it
         self.pending_since_s = now_s
         self.preemptions = 0
+        self.failures = 0
         self.at_front = False  # thrown out by a failure: a rank that it keeps until something else stops it
         self.trouble: Cause | None = None  # why `upkeep` has to regroup or stop it
         self.stopping = False  # its workers have been told to go
@@ -141,6 +176,11 @@ class Job:
     def elastic(self) -> bool:
         """Has flexible demand under its present limits."""
         return self.max_workers > self.min_workers
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The allowed numbers of workers; empty: any."""
+        return () if self.finishing else self.spec.sizes
 
     def attained_gpu_s(self, now_s: float) -> float:
         """GPU-seconds held so far."""
@@ -208,6 +248,7 @@ class Cluster:
         self.headroom_servers = 0
         self.reclaim_within_s = 0.0
         self.guaranteed: dict[str, int] = {}
+        self.confirms_loans = False
 
         self.servers: list[Server] = []
         self.server_by_id: dict[str, Server] = {}
@@ -218,7 +259,9 @@ class Cluster:
         self.on_loan_mask = 0
         self.reclaiming_mask = 0
         self.inference_mask = 0  # every server that the inference pool owns and that is up
+        self.asked_mask = 0  # places of servers that an operator wants drained by a time, lent or back
         self.demand: Demand | None = None
+        self.telemetry_lost = False  # the demand is too old to act on
 
         self.jobs: dict[str, Job] = {}
         self.ended: dict[str, JobState] = {}
@@ -333,6 +376,16 @@ class Cluster:
             bit = mask & -mask
             yield self.servers[bit.bit_length() - 1]
             mask ^= bit
+
+    def note_asked(self, server: Server) -> None:
+        """Keep account of the servers that `upkeep` has to look at, and of those that inference can count
+        on. For `evolve`.
+        """
+        bit, endless = 1 << server.place, float("inf")
+        asked = server.given or server.drain_by_s < endless or server.recall_by_s < endless
+        counts = server.spec.pool is Pool.INFERENCE and server.up and server.health is not Health.SUSPECT
+        self.asked_mask = self.asked_mask | bit if asked else self.asked_mask & ~bit
+        self.inference_mask = self.inference_mask | bit if counts else self.inference_mask & ~bit
 
     def refresh(self, server: Server) -> None:
         """Bring the indexes up to date with one server. For `evolve`."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aryl.core.model import Accounting, JobSpec, ServerSpec, Slot
+from aryl.core.model import Accounting, Health, JobSpec, ServerSpec, Slot
 from aryl.core.plan import Plan
+from aryl.core.speedup import Speedup
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class ClusterDeclared:
     `resize_s`, `restart_s` and `vacate_s` are what a resize or a restart is expected to cost a job and how
     long leaving workers take; `headroom_servers` are never lent; a reclaimed server has to be empty
     `reclaim_within_s` after it was asked for; `guaranteed` gives the GPUs that each project may claim back.
+    `confirms_loans`: a server that is lent takes work once the world has said that it is handed over.
     """
 
     at: float
@@ -31,6 +33,7 @@ class ClusterDeclared:
     headroom_servers: int = 0
     reclaim_within_s: float = 0.0
     guaranteed: tuple[tuple[str, int], ...] = ()
+    confirms_loans: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,67 @@ class Failed:
     at: float
     job_id: str
     attempt: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """An attempt ended badly, and all its workers are gone. The job is tried again until it has crashed
+    `max_failures` times.
+    """
+
+    at: float
+    job_id: str
+    attempt: int
+    kept_s: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersDone:
+    """Some workers of a job ended well by themselves and are gone; the others go on, and nobody takes their
+    place.
+    """
+
+    at: float
+    job_id: str
+    attempt: int
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReplaced:
+    """A worker ended badly and was started again in its place while the others went on."""
+
+    at: float
+    job_id: str
+    attempt: int
+    server_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """A job that used to tell how far it is has fallen silent: it has to be stopped and started again."""
+
+    at: float
+    job_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What a job says of itself, in base seconds: how much is done, how much of that is saved, how long the
+    whole takes, and how its speed depends on its size. None: nothing new.
+    """
+
+    at: float
+    job_id: str
+    attempt: int
+    done_s: float
+    saved_s: float
+    estimate_s: float | None = None
+    speedup: Speedup | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +209,59 @@ class ServerReturned:
 
 @dataclass(frozen=True, slots=True)
 class ServerDrained:
-    """A server takes nothing new (`draining`), or takes work again."""
+    """A server takes nothing new (`draining`), or takes work again. By `deadline_s`, absolute, it has to be
+    empty.
+    """
 
     at: float
     server_id: str
     draining: bool
+    deadline_s: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class HealthChanged:
+    """What is known of a server's health."""
+
+    at: float
+    server_id: str
+    health: Health
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """The inference side has let go of a server that is lent: it takes work from now on."""
+
+    at: float
+    server_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoanCalledOff:
+    """The inference side didn't let go of a server in time: it stays at home."""
+
+    at: float
+    server_id: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveRequested:
+    """An operator wants an inference server lent."""
+
+    at: float
+    server_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimRequested:
+    """An operator wants a server on loan back by `deadline_s`, absolute, and kept at home until it is given
+    again.
+    """
+
+    at: float
+    server_id: str
+    deadline_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +273,15 @@ class DemandReported:
     at: float
     need_servers: float
     forecast_servers: float
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryLost:
+    """The inference side has been silent for too long: what it said last is no ground to lend or to take
+    back.
+    """
+
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +311,24 @@ Event = (
     | Stopped
     | Finished
     | Failed
+    | Crashed
+    | WorkersDone
+    | WorkerReplaced
+    | Stalled
+    | Learned
     | ServerLost
     | ServerReturned
     | ServerDrained
+    | HealthChanged
+    | HandedOver
+    | LoanCalledOff
+    | GiveRequested
+    | ReclaimRequested
     | DemandReported
+    | TelemetryLost
     | Tick
     | PlanCommitted
 )
 
 # A pass after one of the others would see the same queue and the same free GPUs.
-QUIET = (Launched, Resized, Refused)
+QUIET = (Launched, Resized, Refused, WorkerReplaced)

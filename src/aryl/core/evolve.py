@@ -6,13 +6,25 @@ as it was. Reports about an attempt or a revision that is over change nothing.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
 
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster, Demand, Job, Server
 from aryl.core.evolve_plan import drop_claim, drop_claims_on, evolve_step
+from aryl.core.evolve_server import evolve_server
 from aryl.core.free_index import FreeIndex, Shelf
-from aryl.core.gang import drop_slot, end_job, note_growth, regauge, relabel, release_leaving, to_state
+from aryl.core.gang import (
+    dismiss,
+    drop_slot,
+    end_job,
+    note_growth,
+    queue_again,
+    regauge,
+    relabel,
+    release_leaving,
+    to_state,
+)
 from aryl.core.model import LIVE_STATES, JobSpec, JobState, Pool, ServerSpec, allowed_size, largest_allowed
 from aryl.core.plan import Cause
 from aryl.core.plan_edges import refuse_illegal
@@ -54,6 +66,7 @@ def evolve(cluster: Cluster, event: ev.Event) -> None:
             _stopped(cluster, event)
         case ev.DemandReported():
             cluster.demand = Demand(event.at, event.need_servers, event.forecast_servers)
+            cluster.telemetry_lost = False
         case ev.CancelRequested():
             _cancel_requested(cluster, event)
         case ev.LimitsChanged():
@@ -64,21 +77,31 @@ def evolve(cluster: Cluster, event: ev.Event) -> None:
                 end_job(cluster, job, JobState.FAILED, event.at)
         case ev.ServerLost():
             _server_lost(cluster, event)
-        case ev.ServerReturned():
-            server = _server(cluster, event.server_id)
-            server.up = True
-            if server.spec.pool is Pool.INFERENCE:
-                cluster.inference_mask |= 1 << server.place
-            cluster.refresh(server)
-        case ev.ServerDrained():
-            server = _server(cluster, event.server_id)
-            server.draining = event.draining
-            if event.draining:
-                drop_claims_on(cluster, event.server_id)
-            cluster.refresh(server)
+        case (
+            ev.ServerReturned()
+            | ev.ServerDrained()
+            | ev.HealthChanged()
+            | ev.HandedOver()
+            | ev.LoanCalledOff()
+            | ev.GiveRequested()
+            | ev.ReclaimRequested()
+        ):
+            evolve_server(cluster, server_named(cluster, event.server_id), event)
+        case ev.Crashed():
+            _crashed(cluster, event)
+        case ev.WorkersDone():
+            _workers_done(cluster, event)
+        case ev.Stalled():
+            job = _current(cluster, event.job_id, event.attempt)
+            if job and job.state in LIVE_STATES and job.trouble is None:
+                _trouble(cluster, job, Cause.STALLED)
+        case ev.Learned():
+            _learned(cluster, event)
+        case ev.TelemetryLost():
+            cluster.telemetry_lost = True
         case ev.ClusterDeclared():
             _declared(cluster, event)
-        case ev.Tick() | ev.Refused():
+        case ev.Tick() | ev.Refused() | ev.WorkerReplaced():
             pass
         case _:
             assert_never(event)
@@ -94,6 +117,7 @@ def _declared(cluster: Cluster, event: ev.ClusterDeclared) -> None:
     cluster.resize_s, cluster.restart_s, cluster.vacate_s = event.resize_s, event.restart_s, event.vacate_s
     cluster.headroom_servers, cluster.reclaim_within_s = event.headroom_servers, event.reclaim_within_s
     cluster.guaranteed = dict(event.guaranteed)
+    cluster.confirms_loans = event.confirms_loans
     shelf_numbers: dict[Shelf, int] = {}
     for place, spec in enumerate(event.servers):
         server = Server(spec, place)
@@ -149,17 +173,56 @@ def _stopped(cluster: Cluster, event: ev.Stopped) -> None:
     job = _current(cluster, event.job_id, event.attempt)
     if job is None or not job.stopping:
         return
-    for server_id, gpus in tuple(job.leaving.items()):
-        release_leaving(cluster, job, server_id, gpus)
+    if job.state is JobState.CANCELLING:
+        end_job(cluster, job, JobState.CANCELLED, event.at)
+    else:
+        queue_again(cluster, job, event.at, event.kept_s)
+
+
+def _crashed(cluster: Cluster, event: ev.Crashed) -> None:
+    job = _current(cluster, event.job_id, event.attempt)
+    if job is None:
+        return
     if job.state is JobState.CANCELLING:
         end_job(cluster, job, JobState.CANCELLED, event.at)
         return
-    to_state(job, JobState.PENDING)
-    job.stopping = False
-    job.progress.restart(event.at, event.kept_s)
-    job.pending_since_s = event.at
-    cluster.now = event.at
-    cluster.pending.add(cluster.demand_class(job), cluster.queue_key(job), job.spec.job_id)
+    if not job.stopping:
+        job.failures += 1
+        job.at_front = True
+    if job.failures >= job.spec.max_failures:
+        end_job(cluster, job, JobState.FAILED, event.at)
+    else:
+        queue_again(cluster, job, event.at, event.kept_s)
+
+
+def _workers_done(cluster: Cluster, event: ev.WorkersDone) -> None:
+    """The gang is on its way out: it needs those that are left, and no others."""
+    job = _current(cluster, event.job_id, event.attempt)
+    if job is None or job.spec.job_id not in cluster.live:
+        return
+    job.finishing = True
+    for slot in event.slots:
+        dismiss(cluster, job, slot, event.at)
+    job.min_workers = job.max_workers = job.workers
+    relabel(cluster, job)
+    note_growth(cluster, job)
+    if job.progress.rate > 0.0 and job.workers:
+        regauge(cluster, job, event.at)
+
+
+def _learned(cluster: Cluster, event: ev.Learned) -> None:
+    job = _current(cluster, event.job_id, event.attempt)
+    if job is None:
+        return
+    job.progress.learn(event.at, event.done_s, event.saved_s)
+    if event.estimate_s is not None or event.speedup is not None:
+        job.spec = replace(
+            job.spec,
+            estimate_s=job.spec.estimate_s if event.estimate_s is None else event.estimate_s,
+            speedup=event.speedup or job.spec.speedup,
+        )
+        if job.progress.rate > 0.0:
+            regauge(cluster, job, event.at)
 
 
 def _cancel_requested(cluster: Cluster, event: ev.CancelRequested) -> None:
@@ -181,6 +244,9 @@ def _limits_changed(cluster: Cluster, event: ev.LimitsChanged) -> None:
     if job is None or job.state is JobState.CANCELLING:
         return
     _check_limits(job.spec, event.min_workers, event.max_workers)
+    job.limits = event.min_workers, event.max_workers
+    if job.finishing:
+        return
     job.min_workers, job.max_workers = event.min_workers, event.max_workers
     if job.state is JobState.PENDING:
         drop_claim(cluster, event.job_id)
@@ -196,11 +262,11 @@ def _limits_changed(cluster: Cluster, event: ev.LimitsChanged) -> None:
 
 
 def _server_lost(cluster: Cluster, event: ev.ServerLost) -> None:
-    server = _server(cluster, event.server_id)
+    server = server_named(cluster, event.server_id)
     if not server.up:
         return
     server.up = False
-    cluster.inference_mask &= ~(1 << server.place)
+    cluster.note_asked(server)
     drop_claims_on(cluster, event.server_id)
     for job_id in tuple(server.jobs):
         job = cluster.jobs[job_id]
@@ -222,7 +288,8 @@ def _trouble(cluster: Cluster, job: Job, cause: Cause) -> None:
     cluster.troubled[job.spec.job_id] = None
 
 
-def _server(cluster: Cluster, server_id: str) -> Server:
+def server_named(cluster: Cluster, server_id: str) -> Server:
+    """The server of that name. Raises IllegalTransitionError if there is none."""
     server = cluster.server_by_id.get(server_id)
     if server is None:
         raise IllegalTransitionError(f"there is no server {server_id}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from aryl.core.cluster import Cluster, Job
+from aryl.core.cluster import Cluster, Job, Server
 from aryl.core.gang import add_slot, enter_live, leave_live, note_growth, shed, to_state
 from aryl.core.model import JobState, Tenure
 from aryl.core.plan import Cause, Launch, Loan, Reclaim, Release, Reserve, Resize, Return, Step, Stop
@@ -26,11 +26,16 @@ def evolve_step(cluster: Cluster, step: Step) -> None:
                 if claim.claim_id == step.claim_id:
                     drop_claim(cluster, claimant)
         case Loan():
-            _change_tenure(cluster, step.server_id, Tenure.ON_LOAN, 0.0)
+            _lend(cluster, cluster.server_by_id[step.server_id])
         case Reclaim():
-            _change_tenure(cluster, step.server_id, Tenure.RECLAIMING, step.deadline_s)
+            server = cluster.server_by_id[step.server_id]
+            server.recall_by_s = float("inf")
+            cluster.note_asked(server)
+            change_tenure(cluster, server, Tenure.RECLAIMING, step.deadline_s)
         case Return():
-            _change_tenure(cluster, step.server_id, Tenure.OWNED, 0.0)
+            server = cluster.server_by_id[step.server_id]
+            server.handing_over = False
+            change_tenure(cluster, server, Tenure.OWNED, 0.0)
         case _:
             assert_never(step)
 
@@ -93,9 +98,9 @@ def _stop(cluster: Cluster, step: Stop) -> None:
     job = cluster.live[step.job_id]
     if job.state is not JobState.CANCELLING:
         to_state(job, JobState.PREEMPTING)
-    if step.cause not in (Cause.CANCELLED, Cause.SERVER_LOST, Cause.LIMITS):
+    if step.cause not in (Cause.CANCELLED, Cause.SERVER_LOST, Cause.LIMITS, Cause.STALLED):
         job.preemptions += 1
-    job.at_front = step.cause is Cause.SERVER_LOST
+    job.at_front = step.cause in (Cause.SERVER_LOST, Cause.STALLED)
     job.stopping = True
     job.trouble = None
     job.progress.set_rate(cluster.now, 0.0)
@@ -127,8 +132,17 @@ def _queue_again(cluster: Cluster, job: Job) -> None:
     cluster.pending.add(cluster.demand_class(job), cluster.queue_key(job), job.spec.job_id)
 
 
-def _change_tenure(cluster: Cluster, server_id: str, tenure: Tenure, deadline_s: float) -> None:
-    server = cluster.server_by_id[server_id]
+def _lend(cluster: Cluster, server: Server) -> None:
+    # A reclaim that is withdrawn finds the server where it was.
+    if server.tenure is Tenure.OWNED:
+        server.handing_over = cluster.confirms_loans
+    server.given = False
+    cluster.note_asked(server)
+    change_tenure(cluster, server, Tenure.ON_LOAN, 0.0)
+
+
+def change_tenure(cluster: Cluster, server: Server, tenure: Tenure, deadline_s: float) -> None:
+    """The server stands between the pools in another way from now on."""
     bit = 1 << server.place
     server.tenure = tenure
     server.deadline_s = deadline_s
@@ -138,5 +152,5 @@ def _change_tenure(cluster: Cluster, server_id: str, tenure: Tenure, deadline_s:
         cluster.on_loan_mask |= bit
     elif tenure is Tenure.RECLAIMING:
         cluster.reclaiming_mask |= bit
-        drop_claims_on(cluster, server_id)
+        drop_claims_on(cluster, server.spec.server_id)
     cluster.refresh(server)

@@ -89,20 +89,48 @@ def relabel(cluster: Cluster, job: Job) -> None:
             short -= moved
 
 
+def dismiss(cluster: Cluster, job: Job, slot: Slot, now_s: float) -> None:
+    """`slot.workers` workers of a server are gone, flexible ones first; their GPUs are free at once."""
+    server = cluster.server_by_id[slot.server_id]
+    old = job.slots.get(slot.server_id)
+    if old is None:
+        return
+    job.settle_attained(now_s)
+    flexible = min(slot.workers, old.flexible)
+    base = min(slot.workers - flexible, old.base)
+    left = old._replace(base=old.base - base, flexible=old.flexible - flexible)
+    _write(cluster, job, server, old, left if left.workers else None)
+
+
 def end_job(cluster: Cluster, job: Job, state: JobState, now_s: float) -> None:
     """The job is over: all that it held is free."""
     to_state(job, state)
+    _leave_all(cluster, job, now_s)
+    if state in FINAL_STATES:
+        del cluster.jobs[job.spec.job_id]
+        cluster.ended[job.spec.job_id] = state
+
+
+def queue_again(cluster: Cluster, job: Job, now_s: float, kept_s: float) -> None:
+    """The attempt is over, all its workers are gone, and the job waits for the next one."""
+    to_state(job, JobState.PENDING)
+    _leave_all(cluster, job, now_s)
+    job.stopping = job.finishing = False
+    job.trouble = None
+    job.min_workers, job.max_workers = job.limits
+    job.progress.restart(now_s, kept_s)
+    job.pending_since_s = cluster.now = now_s
+    cluster.pending.add(cluster.demand_class(job), cluster.queue_key(job), job.spec.job_id)
+
+
+def _leave_all(cluster: Cluster, job: Job, now_s: float) -> None:
     job.settle_attained(now_s)
-    job_id = job.spec.job_id
     for server_id in tuple(job.slots):
         _write(cluster, job, cluster.server_by_id[server_id], job.slots[server_id], None)
     for server_id, gpus in tuple(job.leaving.items()):
         release_leaving(cluster, job, server_id, gpus)
     leave_live(cluster, job)
-    cluster.troubled.pop(job_id, None)
-    if state in FINAL_STATES:
-        del cluster.jobs[job_id]
-        cluster.ended[job_id] = state
+    cluster.troubled.pop(job.spec.job_id, None)
 
 
 def enter_live(cluster: Cluster, job: Job) -> None:

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from aryl.core.cluster import Cluster
 from aryl.core.free_index import LANES_PER_SHELF, OFF_SHELF, Content, FreeIndex
-from aryl.core.model import LIVE_STATES, JobState, Pool, Tenure, allowed_size
+from aryl.core.model import LIVE_STATES, Health, JobState, Pool, Tenure, allowed_size
 from aryl.errors import InvariantError
 
 
@@ -98,7 +98,7 @@ def _jobs(cluster: Cluster) -> Iterator[str]:
 
 def _size(cluster: Cluster, job_id: str) -> Iterator[str]:
     job = cluster.jobs[job_id]
-    if not job.min_workers <= job.workers <= job.max_workers or not allowed_size(job.spec.sizes, job.workers):
+    if not job.min_workers <= job.workers <= job.max_workers or not allowed_size(job.sizes, job.workers):
         yield f"job {job_id} has {job.workers} workers outside its limits"
     if job.base != job.min_workers:
         yield f"job {job_id} has {job.base} base workers, its gang is {job.min_workers}"
@@ -138,6 +138,7 @@ def _server_sets(cluster: Cluster) -> Iterator[str]:
         "on_loan_mask": 0,
         "reclaiming_mask": 0,
         "inference_mask": 0,
+        "asked_mask": 0,
     }
     for server in cluster.servers:
         bit = 1 << server.place
@@ -146,7 +147,10 @@ def _server_sets(cluster: Cluster) -> Iterator[str]:
         masks["leaving_mask"] |= bit if server.leaving else 0
         masks["on_loan_mask"] |= bit if server.tenure is Tenure.ON_LOAN else 0
         masks["reclaiming_mask"] |= bit if server.tenure is Tenure.RECLAIMING else 0
-        masks["inference_mask"] |= bit if server.up and server.spec.pool is Pool.INFERENCE else 0
+        counts = server.up and server.spec.pool is Pool.INFERENCE and server.health is not Health.SUSPECT
+        masks["inference_mask"] |= bit if counts else 0
+        asked = server.given or min(server.drain_by_s, server.recall_by_s) < float("inf")
+        masks["asked_mask"] |= bit if asked else 0
     if flexible != cluster.shelf_flexible:
         yield "the counts of flexible GPUs are stale"
     for name, mask in masks.items():

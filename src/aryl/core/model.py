@@ -27,6 +27,15 @@ class Tenure(Enum):
     RECLAIMING = "reclaiming"
 
 
+class Health(Enum):
+    """What is known of a server. Only a healthy one takes new work."""
+
+    HEALTHY = "healthy"
+    RESTING = "resting"  # a launch has just failed there; the next one goes elsewhere if it can
+    QUARANTINED = "quarantined"  # launches of several jobs failed there; an operator has to look
+    SUSPECT = "suspect"  # a worker there doesn't die
+
+
 class Demand(Enum):
     """What a worker is to its job: part of the gang it can't run without, or an addition."""
 
@@ -59,9 +68,18 @@ class JobState(Enum):
 _S = JobState
 JOB_EDGES: dict[JobState, tuple[JobState, ...]] = {
     _S.PENDING: (_S.STARTING, _S.CANCELLED),
-    _S.STARTING: (_S.RUNNING, _S.RESIZING, _S.PREEMPTING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED),
-    _S.RUNNING: (_S.RESIZING, _S.PREEMPTING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED),
-    _S.RESIZING: (_S.RUNNING, _S.RESIZING, _S.PREEMPTING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED),
+    # PENDING: the attempt crashed, and there will be another.
+    _S.STARTING: (_S.RUNNING, _S.RESIZING, _S.PREEMPTING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED, _S.PENDING),
+    _S.RUNNING: (_S.RESIZING, _S.PREEMPTING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED, _S.PENDING),
+    _S.RESIZING: (
+        _S.RUNNING,
+        _S.RESIZING,
+        _S.PREEMPTING,
+        _S.CANCELLING,
+        _S.SUCCEEDED,
+        _S.FAILED,
+        _S.PENDING,
+    ),
     _S.PREEMPTING: (_S.PENDING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED),
     _S.CANCELLING: (_S.CANCELLED, _S.SUCCEEDED, _S.FAILED),
     _S.SUCCEEDED: (),
@@ -108,7 +126,7 @@ class JobSpec:
     `sequence` is its position in the trace or the order of acceptance; `estimate_s` the running time at base
     demand on the reference GPU type that the scheduler is told, or None; `checkpoint_s` how often it saves
     (0: continuously, None: never); `gpu_types` the accepted types with their speeds, empty for the training
-    pool's types.
+    pool's types. A job that has crashed `max_failures` times isn't tried again.
     """
 
     job_id: str
@@ -129,6 +147,7 @@ class JobSpec:
     mixed_efficiency: float = 1.0
     checkpoint_s: float | None = None
     speedup: Speedup = LINEAR
+    max_failures: int = 1
 
     @property
     def base_gpus(self) -> int:

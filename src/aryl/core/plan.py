@@ -29,6 +29,7 @@ class Cause(Enum):
     LIMITS = "limits"  # the user changed min or max
     CANCELLED = "cancelled"
     DRAIN = "drain"
+    STALLED = "stalled"  # it has fallen silent
     WITHDRAWN = "withdrawn"
 
 

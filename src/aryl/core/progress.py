@@ -56,6 +56,12 @@ class Progress:
         self.since_s = now_s
         self.rate = rate
 
+    def learn(self, now_s: float, done_s: float, saved_s: float) -> None:
+        """The job itself says how far it is."""
+        self.set_rate(now_s, self.rate)
+        self.done_s = done_s
+        self.saved_s = min(saved_s, done_s)
+
     def restart(self, now_s: float, kept_s: float) -> None:
         """The attempt is over; the next begins with `kept_s` base seconds done."""
         self.done_s = self.saved_s = kept_s

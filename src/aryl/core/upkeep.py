@@ -1,11 +1,14 @@
 """What has to follow from the state, whatever the policy: no choices are made here.
 
 A claim whose place is empty becomes a launch; a job that lost workers is regrouped or stopped; a job above
-its new maximum shrinks; a cancelled job is stopped; a reclaimed server that is empty goes back.
+its new maximum shrinks; a cancelled job is stopped; a reclaimed server that is empty goes back; what an
+operator has asked of a server is done (`asked.py`).
 """
 
 from __future__ import annotations
 
+from aryl.core import asked
+from aryl.core.asked import shrink
 from aryl.core.cluster import Cluster, Job
 from aryl.core.model import Slot, largest_allowed
 from aryl.core.plan import Cause, Launch, Plan, Resize, Return, Step, Stop
@@ -13,9 +16,9 @@ from aryl.core.plan import Cause, Launch, Plan, Resize, Return, Step, Stop
 
 def due(cluster: Cluster) -> Plan:
     """The steps that are due now; an empty plan almost always."""
-    if not (cluster.troubled or cluster.claims or cluster.reclaiming_mask):
+    if not (cluster.troubled or cluster.claims or cluster.reclaiming_mask or cluster.asked_mask):
         return EMPTY
-    steps: list[Step] = []
+    steps: list[Step] = asked.due(cluster) if cluster.asked_mask else []
     steps += [_untrouble(cluster.jobs[job_id]) for job_id in cluster.troubled]
     idle: dict[str, int] = {}
     for claim in cluster.claims.values():
@@ -30,6 +33,11 @@ def due(cluster: Cluster) -> Plan:
 
 
 EMPTY = Plan(())
+
+
+def wake_at(cluster: Cluster) -> float:
+    """When something will be due of itself; inf if nothing will."""
+    return asked.wake_at(cluster) if cluster.asked_mask else float("inf")
 
 
 def _matured(cluster: Cluster, slots: tuple[Slot, ...], idle: dict[str, int]) -> bool:
@@ -51,25 +59,9 @@ def _untrouble(job: Job) -> Step:
     """A job in trouble goes on at the largest size that it still can have, or stops."""
     job_id, trouble = job.spec.job_id, job.trouble
     assert trouble is not None
-    wanted = largest_allowed(job.spec.sizes, min(job.workers, job.max_workers))
-    if trouble is Cause.CANCELLED or wanted < job.min_workers:
+    wanted = largest_allowed(job.sizes, min(job.workers, job.max_workers))
+    if trouble in (Cause.CANCELLED, Cause.STALLED) or wanted < job.min_workers or wanted == 0:
         return Stop(job_id, job.attempt, trouble, save=trouble is Cause.LIMITS, beneficiary=job_id)
     return Resize(
         job_id, job.attempt, job.revision + 1, (), tuple(shrink(job, job.workers - wanted)), trouble
     )
-
-
-def shrink(job: Job, workers: int) -> list[Slot]:
-    """Which flexible workers to give up: on the servers with fewest of them first, so that whole servers
-    become empty.
-    """
-    removed: list[Slot] = []
-    for slot in sorted(
-        (slot for slot in job.slots.values() if slot.flexible), key=lambda slot: slot.flexible
-    ):
-        if workers <= 0:
-            break
-        count = min(workers, slot.flexible)
-        removed.append(slot._replace(base=0, flexible=count))
-        workers -= count
-    return removed

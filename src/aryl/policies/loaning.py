@@ -48,6 +48,8 @@ class Loaning:
         if demand is None:
             return
         self._enforce_deadlines(draft)
+        if cluster.telemetry_lost:
+            return  # what was said last is no ground to lend or to take back
         need = demand.forecast_servers + cluster.headroom_servers if self.foresight else demand.need_servers
         loanable = max(cluster.inference_mask.bit_count() - math.ceil(need - 1e-9), 0)
         on_loan = cluster.on_loan
@@ -70,10 +72,12 @@ class Loaning:
         for server in (*withdrawn, *reversed([*cluster.places(at_home)])):
             if count == 0:
                 return
-            if server.draining:
+            if not server.lendable(cluster.now):
                 continue
             draft.lend.append(server.spec.server_id)
-            draft.index.put(server.place, server.shelf * LANES_PER_SHELF + server.content, server.free)
+            # One that still has to be handed over isn't there yet.
+            if (server.tenure is Tenure.RECLAIMING and not server.handing_over) or not cluster.confirms_loans:
+                draft.index.put(server.place, server.shelf * LANES_PER_SHELF + server.content, server.free)
             count -= 1
 
     def _recall(self, draft: Draft, count: int) -> None:

@@ -69,7 +69,19 @@ class Recorder:
                 self._changed = False
             self._now_s = now_s
         match event:
-            case ev.Launched() | ev.Resized() | ev.Tick() | ev.ServerDrained():
+            case (
+                ev.Launched()
+                | ev.Resized()
+                | ev.Tick()
+                | ev.ServerDrained()
+                | ev.HandedOver()
+                | ev.GiveRequested()
+                | ev.ReclaimRequested()
+                | ev.TelemetryLost()
+                | ev.Learned()
+                | ev.Stalled()
+                | ev.WorkerReplaced()
+            ):
                 pass
             case ev.PlanCommitted():
                 for step in event.plan.steps:
@@ -107,6 +119,16 @@ class Recorder:
                 self._need_servers, self._forecast_servers = event.need_servers, event.forecast_servers
                 self._demand_since_s = min(self._demand_since_s, now_s)
                 self._changed = True
+            case ev.Crashed():
+                self._crashed(event, cluster)
+            case ev.WorkersDone():
+                job = cluster.jobs.get(event.job_id)
+                if job is not None:
+                    self._settle(self._jobs[event.job_id], job, cluster)
+            case ev.HealthChanged():
+                self._count_servers(cluster)
+            case ev.LoanCalledOff():
+                self._returned(event.server_id, cluster)
             case ev.CancelRequested():
                 self._maybe_over(event.job_id, cluster)
             case ev.LimitsChanged():
@@ -246,8 +268,19 @@ class Recorder:
             return
         job = cluster.jobs[event.job_id]
         record.lost_gpu_s += (record.done_s - event.kept_s) * job.spec.base_gpus
+        self._waits_again(record, job, cluster)
+
+    def _crashed(self, event: ev.Crashed, cluster: Cluster) -> None:
+        record = self._jobs.get(event.job_id)
+        if record is None or record.waiting or self._maybe_over(event.job_id, cluster):
+            return
+        job = cluster.jobs.get(event.job_id)
+        if job is not None and job.state is JobState.PENDING:
+            self._waits_again(record, job, cluster)
+
+    def _waits_again(self, record: JobRecord, job: Job, cluster: Cluster) -> None:
         record.waiting = True
-        record.pending_since_s = event.at
+        record.pending_since_s = self._now_s
         self._pending += 1
         self._changed = True
         self._settle(record, job, cluster)

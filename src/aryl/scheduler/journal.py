@@ -12,7 +12,7 @@ import json
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from typing import Any, TextIO
@@ -40,6 +40,9 @@ class MemoryJournal:
         """Keep one event behind the others."""
         self.events.append(event)
 
+    def flush(self) -> None:
+        """Nothing to do: memory doesn't outlive a crash."""
+
 
 class FileJournal:
     """Writes the events to an open text file, as JSON lines."""
@@ -52,6 +55,9 @@ class FileJournal:
         """Write one event behind the others."""
         self._file.write(to_line(event, self._sequence))
         self._sequence += 1
+
+    def flush(self) -> None:
+        """Nothing to do: a simulation that broke off is run again."""
 
 
 def to_line(event: ev.Event, sequence: int) -> str:
@@ -123,7 +129,13 @@ def _plain(value: Any) -> Any:
 
 
 def _build(kind: type, body: dict[str, Any]) -> Any:
-    return kind(**{name: read(body[name]) for name, read in _readers(kind).items()})
+    # A key that is missing is one that came later than the journal: its default is what was meant.
+    missing = {field.name for field in fields(kind) if field.name not in body and _has_default(field)}
+    return kind(**{name: read(body[name]) for name, read in _readers(kind).items() if name not in missing})
+
+
+def _has_default(field: Field[Any]) -> bool:
+    return field.default is not MISSING or field.default_factory is not MISSING
 
 
 @cache

@@ -74,6 +74,7 @@ class Loop:
         for event in polled:
             self.record(event)
             wakes = wakes or not isinstance(event, QUIET)
+        self._flush()
         if wakes:
             self.decide()
         return True
@@ -90,7 +91,7 @@ class Loop:
                 f"{self.policy.name} asks at {self.cluster.now} s to be woken at {decision.wake_at_s} s, "
                 "which is not in the future"
             )
-        self._wake_at_s = decision.wake_at_s
+        self._wake_at_s = min(decision.wake_at_s, upkeep.wake_at(self.cluster))
         if not decision.empty:
             check(self.cluster, decision)
             self._commit(diff(self.cluster, decision))
@@ -117,7 +118,13 @@ class Loop:
                 f"one instant the last ones are: {last}"
             )
         self.record(PlanCommitted(now_s, plan))
+        # What is in the journal can be repeated after a crash; what was done without it would be forgotten.
+        self._flush()
         self.driver.apply(plan, self.cluster)
+
+    def _flush(self) -> None:
+        if self._journal is not None:
+            self._journal.flush()
 
 
 def _in_words(plan: Plan) -> str:

@@ -40,6 +40,9 @@ class Journal(Protocol):
     def append(self, event: Event) -> None:
         """Write one event behind the others."""
 
+    def flush(self) -> None:
+        """Make everything that was appended last through a crash. Comes before a plan is carried out."""
+
 
 class Watcher(Protocol):
     """Looks at every event right after it has changed the cluster: statistics, checks, progress bars."""

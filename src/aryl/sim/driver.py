@@ -14,7 +14,18 @@ from heapq import heappop, heappush
 from typing import assert_never
 
 from aryl.core.cluster import Cluster, Job
-from aryl.core.events import DemandReported, Event, Finished, Launched, Resized, ServerLost, Stopped, Vacated
+from aryl.core.events import (
+    DemandReported,
+    Event,
+    Finished,
+    HandedOver,
+    Launched,
+    Resized,
+    ServerLost,
+    Stopped,
+    Vacated,
+)
+from aryl.core.model import JobState, Slot
 from aryl.core.plan import Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Stop
 
 # What comes first at one instant.
@@ -25,20 +36,22 @@ _ENDLESS = (_FAILURE, _DEMAND)
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """What changes cost, in seconds: standing still after a restart or a resize, and the time that leaving
-    workers take.
+    """What changes cost, in seconds: standing still after a restart or a resize, the time that leaving workers
+    take, and, where loans are confirmed, the time until the inference side has let go of a server.
     """
 
     restart_s: float = 63.0
     resize_s: float = 10.0
     vacate_s: float = 0.0
+    hand_over_s: float = 0.0
 
 
 class SimDriver:
     """Implements `ClusterDriver` on a virtual clock.
 
     `arrivals` must ascend in time; `demand` yields DemandReported events in order and alone never keeps a
-    simulation going (see `quiet`). Nothing happens after `until_s`.
+    simulation going (see `quiet`). Nothing happens after `until_s`. A simulation that doesn't begin with an
+    empty cluster has to `take_over` what is under way.
     """
 
     def __init__(
@@ -112,8 +125,7 @@ class SimDriver:
                 case Resize():
                     # A resize doesn't shorten a restart that is still under way.
                     job = cluster.jobs[step.job_id]
-                    up_s = job.launched_s + (self._overheads.restart_s if step.attempt > 1 else 0.0)
-                    back_s = max(now + self._overheads.resize_s, up_s)
+                    back_s = max(now + self._overheads.resize_s, self._up_s(job))
                     if step.remove:
                         gone_s = now + self._overheads.vacate_s
                         self._push(_REPORT, Vacated(gone_s, step.job_id, step.attempt, step.remove))
@@ -126,10 +138,47 @@ class SimDriver:
                     self._push(
                         _REPORT, Stopped(now + self._overheads.vacate_s, step.job_id, step.attempt, kept_s)
                     )
-                case Reserve() | Release() | Loan() | Reclaim() | Return():
+                case Loan():
+                    if cluster.server_by_id[step.server_id].handing_over:
+                        self._push(_REPORT, HandedOver(now + self._overheads.hand_over_s, step.server_id))
+                case Reserve() | Release() | Reclaim() | Return():
                     pass
                 case _:
                     assert_never(step)
+
+    def take_over(self, cluster: Cluster) -> None:
+        """Go on from a cluster as it stands: what is under way there will end. The next thing to be done is a
+        pass, which sees to the jobs in trouble.
+
+        When a change began follows from the state, so a simulation that is cut in two goes on as it would
+        have. Two things aren't in the state: whether a job that has been told to stop may save first (it
+        keeps what it has saved), and which of a job's leaving workers were told first (all leave with the
+        last). What is overdue happens now.
+        """
+        now, overheads = cluster.now, self._overheads
+        for server in cluster.servers:
+            if server.handing_over:
+                self._push(_REPORT, HandedOver(now + overheads.hand_over_s, server.spec.server_id))
+        for job_id, job in cluster.jobs.items():
+            if job.stopping:
+                gone_s = max(job.progress.since_s + overheads.vacate_s, now)
+                self._push(_REPORT, Stopped(gone_s, job_id, job.attempt, job.progress.saved_s))
+                continue
+            if job.leaving:
+                gone_s = max(job.scaled_in_s + overheads.vacate_s, now)
+                gone = tuple(Slot(server_id, 0, gpus, 1) for server_id, gpus in job.leaving.items())
+                self._push(_REPORT, Vacated(gone_s, job_id, job.attempt, gone))
+            if job.trouble is not None or job_id not in cluster.live:
+                continue
+            back_s = job.progress.since_s
+            if job.state is JobState.STARTING:
+                back_s = max(self._up_s(job), now)
+                self._push(_REPORT, Launched(back_s, job_id, job.attempt))
+            elif job.state is JobState.RESIZING:
+                resized_s = max(job.grown_s, job.scaled_in_s) + overheads.resize_s
+                back_s = max(resized_s, self._up_s(job), now)
+                self._push(_REPORT, Resized(back_s, job_id, job.attempt, job.revision))
+            self._expect_finish(job, back_s, cluster)
 
     @property
     def quiet(self) -> bool:
@@ -143,14 +192,20 @@ class SimDriver:
         slots = tuple(slot for slot in event.slots if self._lost.get(slot.server_id, 0) <= sequence)
         return event if len(slots) == len(event.slots) else replace(event, slots=slots)
 
+    def _up_s(self, job: Job) -> float:
+        """When the job's attempt stands, a restart included."""
+        return job.launched_s + (self._overheads.restart_s if job.attempt > 1 else 0.0)
+
     def _expect_finish(self, job: Job, from_s: float, cluster: Cluster) -> None:
         """The job goes on at `from_s` with the workers that it has now; note when it will be done."""
         job_id = job.spec.job_id
         self._forget_finish(job_id)
         rate = cluster.rate(job.spec, job.kinds)
         left_s = max(self._durations_s[job_id] - job.progress.done_s, 0.0)
+        # One whose workers have all ended by themselves is done.
+        at_s = from_s + (left_s / rate if job.workers else 0.0)
         self._finish[job_id] = self._sequence
-        self._push(_COMPLETION, Finished(from_s + left_s / rate, job_id, job.attempt))
+        self._push(_COMPLETION, Finished(max(at_s, cluster.now), job_id, job.attempt))
 
     def _forget_finish(self, job_id: str) -> None:
         if self._finish.pop(job_id, None) is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from aryl.files.faults import Place
 from aryl.sim.experiment import Experiment
-from aryl.sim.experiment_errors import Place
 from aryl.sim.experiment_file import source_of
 
 SweepPoint = tuple[dict[str, Any], Experiment]

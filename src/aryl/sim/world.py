@@ -16,10 +16,11 @@ from aryl.core.evolve import evolve
 from aryl.core.model import Accounting, JobSpec, Pool, ServerSpec, allowed_size
 from aryl.core.speedup import LINEAR, Speedup
 from aryl.errors import InputError, nearest_word
+from aryl.files.cluster_config import PoolConfig
 from aryl.policies.policy import Policy
 from aryl.sim.demand import Need, reports
 from aryl.sim.driver import Overheads, SimDriver
-from aryl.sim.experiment import Experiment, JobsConfig, PoolConfig, ScriptedEvent
+from aryl.sim.experiment import Experiment, JobsConfig, ScriptedEvent
 from aryl.sim.experiment_jobs import InlineJob
 from aryl.sim.failures import random_failures
 from aryl.traces.assign import assign_scenario

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aryl.sim.units import UnitError, gpu_seconds, human_seconds, seconds, share
+from aryl.files.units import UnitError, gpu_seconds, human_seconds, seconds, share
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""The kinds of values that experiment files are made of, and the base of their models.
+"""The kinds of values that files are made of, and the base of their models.
 
 Pydantic's own messages talk about Python types; people who write a file think in times, shares and names. So
 each kind of value is parsed here by a function that says what it expected in those words. `fault` carries the
-key that is to blame, the expectation and the nearest right word out of pydantic, and `experiment_file` turns
+key that is to blame, the expectation and the nearest right word out of pydantic, and `faults` turns
 them into an `InputError` with file and line.
 """
 
@@ -15,9 +15,12 @@ from pydantic import BaseModel, ConfigDict, PlainValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from aryl.errors import nearest_word
-from aryl.sim import units
+from aryl.files import units
 
 FAULT = "aryl_fault"
+MOST_WHOLE = 2**53
+MOST_FIGURES = 20
+MOST_SPEED = 1e12
 _NOTHING: Any = object()
 
 
@@ -90,20 +93,30 @@ def _share_up_to_one(value: object) -> float:
 
 
 def whole_number(value: object, least: int | None = None) -> int:
-    """`value` as an int of at least `least`; text that spells one is taken, truth values are not."""
+    """`value` as an int of at least `least`; text that spells one is taken, truth values are not.
+
+    Numbers beyond 2**53 are refused: past it, JSON and floating point lose the last figures.
+    """
     number: int | None = None
     if isinstance(value, str):
         text = value.strip()
-        number = int(text) if text.removeprefix("-").isdecimal() else None
+        number = int(text) if text.removeprefix("-").isdecimal() and len(text) <= MOST_FIGURES else None
     elif isinstance(value, int | float) and not isinstance(value, bool) and value == int_or_none(value):
         number = int(value)
-    if number is None or (least is not None and number < least):
+    if number is None or abs(number) > MOST_WHOLE or (least is not None and number < least):
         raise fault(
             "wrong value",
             expected="a whole number" + ("" if least is None else f", at least {least}"),
             found=value,
         )
     return number
+
+
+def speed(value: object, key: object) -> float:
+    """A speed above 0, which stands at `key`; raises a fault at that key."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= MOST_SPEED:
+        return float(value)
+    raise fault("wrong value", str(key), expected="a speed above 0", found=value)
 
 
 def int_or_none(value: float) -> int | None:

@@ -1,6 +1,6 @@
 """What people write for times, shares and work, turned into seconds, fractions and GPU-seconds.
 
-Experiment files, flags and tables all read quantities here, so that `2h` means the same everywhere. A bare
+Files, flags and tables all read quantities here, so that `2h` means the same everywhere. A bare
 number is always in the base unit (seconds, a fraction, GPU-seconds): there is no guessing by size.
 """
 
@@ -94,7 +94,10 @@ def _plain_number(value: object) -> float | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf
     if isinstance(value, str):
         match = re.fullmatch(rf"\s*({_NUMBER})\s*", value)
         return float(match[1]) if match else None

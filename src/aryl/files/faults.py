@@ -14,8 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from aryl.errors import InputError
-from aryl.sim.experiment import Experiment
-from aryl.sim.experiment_fields import FAULT, Strict
+from aryl.files.fields import FAULT, Strict
 
 KeyPath = tuple[str | int, ...]
 
@@ -48,14 +47,16 @@ def place_of(places: Mapping[KeyPath, Place], path: KeyPath) -> Place:
 
 
 def input_error(
-    error: ValidationError, data: Mapping[str, Any], places: Mapping[KeyPath, Place]
+    error: ValidationError, data: Mapping[str, Any], places: Mapping[KeyPath, Place], model: type[Strict]
 ) -> InputError:
-    """The first of the errors, in the order of the lines, as an `InputError`."""
-    candidates = [_one(details, data, places) for details in error.errors(include_url=False)]
+    """The first of the errors, in the order of the lines, as an `InputError`. `model` is the whole file's."""
+    candidates = [_one(details, data, places, model) for details in error.errors(include_url=False)]
     return min(candidates, key=lambda candidate: candidate.line or 0)
 
 
-def _one(details: ErrorDetails, data: Mapping[str, Any], places: Mapping[KeyPath, Place]) -> InputError:
+def _one(
+    details: ErrorDetails, data: Mapping[str, Any], places: Mapping[KeyPath, Place], model: type[Strict]
+) -> InputError:
     context = details.get("ctx", {})
     steps: list[str | int] = [*details["loc"], *context.get("path", ())]
     missing = details["type"] == "missing"
@@ -70,8 +71,8 @@ def _one(details: ErrorDetails, data: Mapping[str, Any], places: Mapping[KeyPath
         message, expected = "wrong value", _in_words(details)
     if message == "unknown key":
         found = None
-        nearest = nearest if nearest and path[:-1] else _elsewhere(path[-1]) or nearest
-        nearest = nearest or _elsewhere(path[-1])
+        nearest = nearest if nearest and path[:-1] else _elsewhere(model, path[-1]) or nearest
+        nearest = nearest or _elsewhere(model, path[-1])
     elif message != "wrong value":
         found = None if details["type"] == FAULT and "found" not in context else found
     return InputError(
@@ -100,9 +101,9 @@ def _walk(data: Any, steps: list[str | int]) -> KeyPath:
     return tuple(path)
 
 
-def _elsewhere(key: str | int) -> str | None:
-    """The full name of a key that exists, but in another section."""
-    for section, field in Experiment.model_fields.items():
+def _elsewhere(whole: type[Strict], key: str | int) -> str | None:
+    """The full name of a key that exists, but in another section of the file."""
+    for section, field in whole.model_fields.items():
         model = field.annotation
         if isinstance(model, type) and issubclass(model, Strict) and key in model.known_keys():
             return f"{section}.{key}"

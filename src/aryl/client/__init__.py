@@ -1,0 +1,12 @@
+"""The typed client of the API, which the command line uses too: `with ArylClient() as client: ...`.
+
+It needs httpx (`pip install 'aryl[client]'`).
+"""
+
+from __future__ import annotations
+
+from aryl.client.answers import LogPlace, ServerEvent, WhoView
+from aryl.client.client import ArylClient
+from aryl.client.patience import WaitTimeoutError
+
+__all__ = ["ArylClient", "LogPlace", "ServerEvent", "WaitTimeoutError", "WhoView"]

@@ -1,0 +1,1 @@
+"""The live control plane: driver, daemon, store and API."""

@@ -1,0 +1,190 @@
+"""Workers that join and leave while the others go on: a thin layer over torchft.
+
+Each worker is a replica group of one. Before every step the workers that are there agree on who takes part (a
+quorum, kept by the lighthouse that Aryl starts beside the job); a newcomer copies the state of one that is up to
+date; a step whose gradients could not be averaged is committed by nobody and done again. The number of a step is
+that of steps committed, so none is lost and none is done twice.
+
+How long the others wait:
+
+* for a newcomer: as long as it takes to connect and to copy the state;
+* for a worker that is gone, killed or not: until the lighthouse misses its heartbeats. They come every 50 ms, and
+  the lighthouse that `aryl.train.lighthouse` starts misses them after 500 ms;
+* for one that hangs but still sends heartbeats: `timeout_s` in the middle of a step, the lighthouse's join timeout
+  between two.
+
+torch and torchft are imported only when a `Replica` is made.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
+
+from aryl.train.environment import Environment, read_environment
+
+if TYPE_CHECKING:
+    import torch
+    from torchft import Manager
+
+HEARTBEAT_S = 0.05
+LINGER_S = 0.3  # how long a leaver keeps its connections open, so that the others surely finish the step it finished
+
+State = dict[str, Any]
+
+
+class Replica:
+    """One worker of an elastic PyTorch job.
+
+    `state` returns all that a newcomer needs (model, optimizer, whatever else), `load_state` takes it over. Make
+    it right before the training loop, when everything slow has been done: from then on the others count on it.
+
+    A step is::
+
+        replica.begin()                    # who takes part? a newcomer has its state after this
+        loss(model(batch(replica.first_batch + replica.rank))).backward()
+        replica.average(model.parameters())
+        if replica.commit():               # False: somebody was lost, the step is done again
+            optimizer.step()
+
+    Where there is no lighthouse (TORCHFT_LIGHTHOUSE unset) it starts one of its own, so that a script runs by
+    itself as a single worker.
+    """
+
+    def __init__(
+        self,
+        state: Callable[[], State],
+        load_state: Callable[[State], None],
+        *,
+        step: int = 0,
+        batches: int = 0,
+        min_workers: int = 1,
+        timeout_s: float = 30.0,
+        quorum_timeout_s: float = 120.0,
+        process_group: Any = None,
+        environment: Environment | None = None,
+    ) -> None:
+        """`step` and `batches` are where a checkpoint left off. `process_group` is torchft's, by default NCCL
+        where there is a GPU and Gloo where there is none.
+        """
+        import torch
+        from torch.distributed import TCPStore
+        from torchft import Manager, ProcessGroupGloo, ProcessGroupNCCL
+
+        place = environment or read_environment()
+        self._own_lighthouse: Any = None
+        lighthouse = os.environ.get("TORCHFT_LIGHTHOUSE", "")
+        if not lighthouse:
+            from aryl.train.lighthouse import start_lighthouse
+
+            self._own_lighthouse, lighthouse = start_lighthouse()
+        host = urlsplit(lighthouse).hostname or "127.0.0.1"
+        here = "127.0.0.1" if host in {"127.0.0.1", "localhost", "::1"} else _own_name()
+        timeout = timedelta(seconds=timeout_s)
+        self._store = TCPStore(here, 0, is_master=True, wait_for_workers=False)
+        if process_group is None:
+            process_group = (ProcessGroupNCCL if torch.cuda.is_available() else ProcessGroupGloo)(timeout=timeout)
+        self._process_group: Any = process_group
+        self._manager: Manager = Manager(
+            pg=self._process_group,
+            load_state_dict=load_state,
+            state_dict=state,
+            min_replica_size=min_workers,
+            # The quorum is awaited before the forward pass: a newcomer then takes part in its first step, and who
+            # takes part is known when the batches are chosen.
+            use_async_quorum=False,
+            timeout=timeout,
+            quorum_timeout=timedelta(seconds=quorum_timeout_s),
+            connect_timeout=timedelta(seconds=10),
+            rank=0,
+            world_size=1,
+            store_addr=here,
+            store_port=self._store.port,
+            lighthouse_addr=lighthouse,
+            replica_id=f"{os.environ.get('REPLICA_GROUP_ID') or place.worker}",
+            hostname=here,
+            heartbeat_interval=timedelta(seconds=HEARTBEAT_S),
+            quorum_retries=2,
+        )
+        if step:
+            self._manager.load_state_dict({"step": step, "batches_committed": batches})
+
+    @property
+    def step(self) -> int:
+        """Steps committed so far, by all workers together."""
+        return self._manager.current_step()
+
+    @property
+    def first_batch(self) -> int:
+        """The number of the first batch of this step: batches committed so far. Those of the step are this one
+        and the `size - 1` after it.
+        """
+        return self._manager.batches_committed()
+
+    @property
+    def rank(self) -> int:
+        """This worker's place among those of the step, from 0."""
+        return self._manager.participating_rank() or 0
+
+    @property
+    def size(self) -> int:
+        """How many workers take part in the step."""
+        return self._manager.num_participants()
+
+    def begin(self) -> None:
+        """Agree on who takes part in the next step.
+
+        Raises what torchft raises when no quorum comes about in time.
+        """
+        self._manager.start_quorum()
+
+    def average(self, parameters: Any) -> None:
+        """Average the gradients of `parameters` over the workers of the step; an error is kept for `commit`."""
+        import torch
+
+        gradients: list[torch.Tensor] = [p.grad for p in parameters if p.grad is not None]
+        if not gradients:
+            return
+        # One message for each type of number: a message for each tensor costs a round trip each.
+        for kind in {gradient.dtype for gradient in gradients}:
+            alike = [gradient for gradient in gradients if gradient.dtype == kind]
+            flat = torch.cat([gradient.reshape(-1) for gradient in alike])
+            self._manager.allreduce(flat).wait()
+            for gradient, part in zip(alike, flat.split([g.numel() for g in alike]), strict=True):
+                gradient.copy_(part.view_as(gradient))
+
+    def commit(self) -> bool:
+        """Whether the step counts. False: leave the model as it is and begin the step again."""
+        return self._manager.should_commit()
+
+    def leave(self) -> None:
+        """Leave between two steps; the others go on without this worker. Safe to call twice."""
+        if self._store is None:
+            return
+        # Heartbeats stop first, so that the others stop waiting soonest; the connections stay a moment longer, as
+        # one that closes while another worker still reads from it would cost that worker the step.
+        self._manager.shutdown(wait=False)
+        time.sleep(LINGER_S)
+        self._process_group.abort(errored=False)
+        self._store = None
+        if self._own_lighthouse is not None:
+            self._own_lighthouse.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leave()
+
+
+def _own_name() -> str:
+    import socket
+
+    return socket.gethostname()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aryl.files.units import UnitError, gpu_seconds, human_seconds, seconds, share
+from aryl.files.units import UnitError, gpu_seconds, human_seconds, seconds, share, size_bytes
 
 
 @pytest.mark.parametrize(
@@ -101,3 +102,38 @@ def test_what_is_not_work_is_refused(wrong: object) -> None:
 )
 def test_people_read_times_in_the_unit_that_fits(value_s: float, text: str) -> None:
     assert human_seconds(value_s) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_bytes"),
+    [
+        (4096, 4096),
+        ("4096", 4096),
+        ("100B", 100),
+        ("4GiB", 4 * 2**30),
+        ("4Gi", 4 * 2**30),
+        ("1.5 MiB", 3 * 2**19),
+        ("2KiB", 2048),
+        ("1TiB", 2**40),
+        ("3kB", 3000),
+        ("3MB", 3_000_000),
+        ("2gb", 2_000_000_000),
+        ("1TB", 10**12),
+    ],
+)
+def test_a_size_is_read_in_every_unit(text: object, expected_bytes: int) -> None:
+    assert size_bytes(text) == expected_bytes
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "4G", "4 GiBs", "-1MiB", "GiB", "1e999MiB", True, None, -1, [4], 10**400]
+)
+def test_what_is_not_a_size_is_refused_with_examples(wrong: object) -> None:
+    with pytest.raises(UnitError, match="expected a size such as 4GiB, 512MiB or a number of bytes"):
+        size_bytes(wrong)
+
+
+@pytest.mark.parametrize("read", [seconds, share, gpu_seconds, size_bytes])
+def test_a_number_beyond_floating_point_is_no_quantity(read: Callable[[object], float]) -> None:
+    with pytest.raises(UnitError):
+        read(10**400)

@@ -58,7 +58,7 @@ def test_vacating_names_those_that_are_leaving_its_place() -> None:
     scene.run("low", {"T1": 8})
     scene.at("1m").submit("urgent", 8, priority=1)
     scene.carry_out()
-    assert scene.explain("urgent") == WaitReason("urgent", Wait.VACATING, 8, behind=("low",))
+    assert scene.explain("urgent") == WaitReason("urgent", Wait.VACATING, 8, behind=("low",), starts_s=120.0)
 
 
 def test_behind_the_head_names_the_head_of_a_strict_queue() -> None:
@@ -104,6 +104,23 @@ def test_fragmented_names_the_best_server() -> None:
     assert (reason.behind, reason.starts_s) == (("on T2",), 600.0)
 
 
+def test_a_job_that_ends_sooner_but_elsewhere_is_not_in_the_way() -> None:
+    scene = Scene(*servers(1), *servers(1, "H", gpu_type="H100"), policy="sjf:scatter=never")
+    scene.run("elsewhere", {"H1": 8}, gpu_types=(("H100", 1.0),), estimate_s=60.0)
+    scene.run("A", {"T1": 8}, estimate_s=600.0)
+    scene.submit("P", 4, gpu_types=(("V100", 1.0),))
+    assert scene.explain("P") == WaitReason("P", Wait.NOT_ENOUGH_FREE, 4, 0, 0, ("A",), 600.0)
+
+
+def test_a_job_whose_place_is_still_being_vacated_is_in_the_way_of_the_next() -> None:
+    scene = Scene(*servers(1), vacate_s=60.0)
+    scene.run("low", {"T1": 8}, estimate_s=7200.0)
+    scene.at("1m").submit("urgent", 8, priority=1, estimate_s=600.0)
+    scene.carry_out()
+    scene.submit("next", 8, estimate_s=60.0)
+    assert scene.explain("next") == WaitReason("next", Wait.NOT_ENOUGH_FREE, 8, 0, 0, ("urgent",), 720.0)
+
+
 def test_fragmented_for_workers_that_no_server_has_room_for() -> None:
     scene = Scene(*servers(2))
     scene.run("A", {"T1": 6, "T2": 6})
@@ -111,12 +128,47 @@ def test_fragmented_for_workers_that_no_server_has_room_for() -> None:
     assert scene.explain("F").wait is Wait.FRAGMENTED
 
 
+def test_gpus_of_types_that_may_not_be_mixed_do_not_add_up() -> None:
+    scene = Scene(*servers(1, "H", gpu_type="H100"), *servers(1, "A", gpu_type="A100"))
+    types = (("H100", 1.0), ("A100", 1.0))
+    scene.run("on H1", {"H1": 4}, gpu_types=types, estimate_s=600.0)
+    scene.run("on A1", {"A1": 3}, gpu_types=types, estimate_s=600.0)
+    scene.submit("pure", 8, gpu_types=types)
+    assert scene.explain("pure") == WaitReason("pure", Wait.NOT_ENOUGH_FREE, 8, 5, 5, ("on H1",), 600.0)
+
+
+def test_gpus_are_counted_as_the_workers_take_them() -> None:
+    scene = Scene(*servers(1), *servers(2, "I", gpu_type="T4", speed=0.5))
+    scene.demand(0.0).lend("I1", "I2")
+    scene.run("A", {"T1": 8}, estimate_s=600.0)
+    scene.run("B", {"I1": 3}, fungible=True, estimate_s=600.0)
+    # A worker takes two T4s: the 10 that are free hold five workers.
+    scene.submit("F", 6, fungible=True)
+    assert scene.explain("F") == WaitReason("F", Wait.NOT_ENOUGH_FREE, 12, 10, 8, ("A",), 600.0)
+
+
+def test_too_large_for_a_gang_that_the_user_has_made_too_large() -> None:
+    scene = Scene(*servers(1))
+    scene.run("A", {"T1": 8})
+    scene.submit("G", 4)
+    scene.happens(ev.LimitsChanged(0.0, "G", 9, 9))
+    assert scene.explain("G") == WaitReason("G", Wait.TOO_LARGE, 9)
+
+
+def test_no_matching_gpu_where_the_type_is_the_inference_pools_and_nothing_is_lent() -> None:
+    specs = (*servers(1), *servers(1, "I", gpu_type="T4"))
+    scene = Scene(*specs, policy="fifo")
+    scene.submit("F", 1, gpu_types=(("T4", 1.0),), fungible=True)
+    assert scene.explain("F") == WaitReason("F", Wait.NO_MATCHING_GPU, 1)
+    assert not scene.policy.could_ever_start(scene.cluster, scene.cluster.jobs["F"].spec)
+
+
 def test_reserved_names_the_gang_that_has_the_reservation() -> None:
     scene = Scene(*servers(2), policy="aryl:reserve_after=0")
     scene.run("A", {"T1": 8})
     scene.submit("L", 16, estimate_s=7200.0)
     scene.at("1m").submit("long", 4, estimate_s=7200.0)
-    assert scene.explain("long") == WaitReason("long", Wait.RESERVED, 4, 8, behind=("L",))
+    assert scene.explain("long") == WaitReason("long", Wait.RESERVED, 4, 8, 8, ("L",))
     assert scene.explain("L").wait is Wait.NOT_ENOUGH_FREE
     assert scene.explain("L").starts_s == 3600.0
 
@@ -125,7 +177,7 @@ def test_victims_rest_says_until_when() -> None:
     scene = Scene(*servers(1), policy="aryl:min_runtime=20m")
     scene.at("5m").run("low", {"T1": 8})
     scene.at("10m").submit("urgent", 8, priority=1)
-    assert scene.explain("urgent") == WaitReason("urgent", Wait.VICTIMS_REST, 8, 0, starts_s=25 * 60.0)
+    assert scene.explain("urgent") == WaitReason("urgent", Wait.VICTIMS_REST, 8, 0, 0, ("low",), 25 * 60.0)
 
 
 def test_faster_later_says_when_the_fast_gpus_are_expected() -> None:

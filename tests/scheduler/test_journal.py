@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aryl.core import events as ev
-from aryl.core.model import Accounting, JobSpec, Pool, ServerSpec, Slot
+from aryl.core.model import Accounting, Health, JobSpec, Pool, ServerSpec, Slot
 from aryl.core.plan import (
     Cause,
     Claim,
@@ -59,6 +59,7 @@ JOB = JobSpec(
     0.7,
     15.0,
     Points(((2, 2.0), (4, 3.0))),
+    3,
 )
 EVENTS: tuple[ev.Event, ...] = (
     ev.ClusterDeclared(
@@ -71,6 +72,7 @@ EVENTS: tuple[ev.Event, ...] = (
         4,
         5.0,
         (("vision", 8),),
+        True,
     ),
     ev.Submitted(1.0, JOB),
     ev.Submitted(1.0, JobSpec("B", 4, 1.0, 1, 1, speedup=Amdahl(0.25))),
@@ -82,10 +84,24 @@ EVENTS: tuple[ev.Event, ...] = (
     ev.Vacated(3.0, "A", 1, SLOTS),
     ev.Stopped(3.0, "A", 1, 0.1 + 0.2),
     ev.Finished(4.0, "A", 1),
-    ev.Failed(4.0, "A", 1),
+    ev.Failed(4.0, "A", 1, "out of memory"),
+    ev.Crashed(4.0, "A", 1, 2.5, "exit 1"),
+    ev.WorkersDone(4.0, "A", 1, SLOTS),
+    ev.WorkerReplaced(4.0, "A", 1, "T1", "signal 9"),
+    ev.Stalled(4.0, "A", 1),
+    ev.Learned(4.0, "A", 1, 3.5, 3.0, 60.0, Amdahl(0.25)),
+    ev.Learned(4.0, "A", 1, 3.5, 3.0, None, Points(((1, 1.0), (2, 1.5)))),
+    ev.Learned(4.0, "A", 1, 3.5, 3.0),
     ev.ServerLost(5.0, "T1"),
     ev.ServerReturned(5.0, "T1"),
     ev.ServerDrained(5.0, "T1", True),
+    ev.ServerDrained(5.0, "T1", True, 900.0),
+    *(ev.HealthChanged(5.0, "T1", health) for health in Health),
+    ev.HandedOver(5.0, "I1"),
+    ev.LoanCalledOff(5.0, "I1", "three streams are still open"),
+    ev.GiveRequested(5.0, "I1"),
+    ev.ReclaimRequested(5.0, "I1", 600.0),
+    ev.TelemetryLost(5.0),
     ev.DemandReported(6.0, 1.5, 2.5),
     ev.Tick(7.0),
     ev.PlanCommitted(8.0, Plan(STEPS)),
@@ -97,6 +113,43 @@ def test_every_kind_of_event_and_step_comes_back_as_it_was() -> None:
     assert {type(step) for step in STEPS} == set(Step.__args__)
     lines = [to_line(event, number) for number, event in enumerate(EVENTS)]
     assert tuple(from_lines(lines, "journal")) == EVENTS
+
+
+def _without(event: ev.Event, *keys: str) -> str:
+    """The line of an event as a version wrote it that didn't know these keys, wherever they stand."""
+
+    def older(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: older(part) for key, part in value.items() if key not in keys}
+        return [older(part) for part in value] if isinstance(value, list) else value
+
+    return json.dumps(older(json.loads(to_line(event, 0))))
+
+
+@pytest.mark.parametrize(
+    ("event", "keys"),
+    [
+        (ev.ClusterDeclared(0.0, ()), ("confirms_loans",)),
+        (ev.Submitted(1.0, JobSpec("B", 4, 1.0, 1, 1)), ("max_failures",)),
+        (ev.ServerDrained(5.0, "T1", True), ("deadline_s",)),
+        (ev.Failed(4.0, "A", 1), ("reason",)),
+        (ev.Crashed(4.0, "A", 1, 2.5), ("reason",)),
+        (ev.Learned(4.0, "A", 1, 3.5, 3.0), ("estimate_s", "speedup")),
+        (ev.LoanCalledOff(5.0, "I1"), ("reason",)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_key_that_came_later_than_the_journal_reads_as_its_default(
+    event: ev.Event, keys: tuple[str, ...]
+) -> None:
+    line = _without(event, *keys)
+    assert all(key not in line for key in keys)
+    assert list(from_lines([line], "journal")) == [event]
+
+
+def test_a_key_that_an_event_never_did_without_may_not_be_missing() -> None:
+    with pytest.raises(InputError, match="not a Crashed event"):
+        list(from_lines([_without(ev.Crashed(4.0, "A", 1, 2.5), "kept_s")], "journal"))
 
 
 def test_a_line_is_one_json_object_with_time_number_and_type_first() -> None:

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aryl.core.events import DemandReported
-from aryl.sim.demand import Need, reports
+from aryl.sim.demand import reports
+from aryl.traces.need import Need
 
 
 def _need(points: list[tuple[float, float]], *, line: bool) -> Need:

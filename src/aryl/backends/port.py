@@ -43,6 +43,7 @@ class Program:
     term_s: float = 10.0
     memory_bytes: int = 0  # a worker; 0: no limit
     cpus: float = 0.0  # a worker; 0: no limit
+    max_failures: int = 3  # so many workers of an attempt are replaced under `torchft`
 
 
 class Phase(Enum):
@@ -54,15 +55,19 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """A gang as the journal has it: where its workers are to stand after revision `revision` of `attempt`."""
+    """A gang as the journal has it: where its workers are to stand after revision `revision` of `attempt`.
+
+    `launched`: the journal knows that it has been up. `finishing`: some of its workers are done for good.
+    """
 
     job_id: str
     attempt: int
     revision: int
     slots: tuple[Slot, ...]
     program: Program
-    min_workers: int
     phase: Phase = Phase.UP
+    launched: bool = False
+    finishing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +189,17 @@ class ServerStuck:
     stuck: bool
 
 
+@dataclass(frozen=True, slots=True)
+class BackendLost:
+    """The backend can't reach what runs the workers, or (`fenced`) somebody else has taken over. Unless
+    fenced, it should be opened again; orders given meanwhile may have been lost.
+    """
+
+    at_unix_s: float
+    fenced: bool
+    reason: str
+
+
 Fact = (
     GangUp
     | GangResized
@@ -197,6 +213,7 @@ Fact = (
     | ServerUp
     | ServerDown
     | ServerStuck
+    | BackendLost
 )
 
 Sink = Callable[[Fact], None]

@@ -14,9 +14,16 @@ from typing import Annotated, NoReturn
 import typer
 
 from aryl.cli.demo import demo
+from aryl.cli.job import job_app
+from aryl.cli.loan import loan_app
 from aryl.cli.policy import policy_app
+from aryl.cli.serve import SERVE_EPILOG, serve
+from aryl.cli.server import server_app
 from aryl.cli.simulate import simulate
+from aryl.cli.submit import SUBMIT_EPILOG, submit
+from aryl.cli.token import token_app
 from aryl.cli.trace import trace_app
+from aryl.cli.why import WHY_EPILOG, why
 from aryl.errors import ArylError
 
 INTERRUPTED = 130
@@ -31,6 +38,13 @@ app = typer.Typer(
 )
 app.command("demo")(demo)
 app.command("simulate")(simulate)
+app.command("serve", epilog=SERVE_EPILOG)(serve)
+app.command("submit", epilog=SUBMIT_EPILOG)(submit)
+app.command("why", epilog=WHY_EPILOG)(why)
+app.add_typer(job_app, name="job")
+app.add_typer(server_app, name="server")
+app.add_typer(loan_app, name="loan")
+app.add_typer(token_app, name="token")
 app.add_typer(trace_app, name="trace")
 app.add_typer(policy_app, name="policy")
 
@@ -66,7 +80,9 @@ def run_command(arguments: list[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except ArylError as error:
-        print(f"error: {error}", file=sys.stderr)
+        # One without words says only how the command ends.
+        if str(error):
+            print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return _interrupted()

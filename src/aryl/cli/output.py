@@ -29,6 +29,12 @@ class OutputFormat(str, Enum):  # noqa: UP042 - Typer shows the plain words of a
     csv = "csv"
 
 
+def examples(*lines: str) -> str:
+    """The epilog of a command's help."""
+    # Rich keeps a line of an epilog to itself only between empty ones.
+    return "\n\n".join(["Examples:", *(f"  {line}" for line in lines)])
+
+
 def note(message: str) -> None:
     """A message for people, on stderr."""
     print(message, file=sys.stderr)

@@ -6,10 +6,11 @@ wrong, NotFoundError, ConflictError, NotAllowedError, and UnreachableError where
 
 from __future__ import annotations
 
+import json
 import os
+import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import cache
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
@@ -18,11 +19,12 @@ from pydantic import BaseModel, TypeAdapter
 
 from aryl.client.answers import LogPlace, ServerEvent, WhoView
 from aryl.client.patience import DEFAULT_OUTAGE_S, Patience
-from aryl.client.stream import follow_events, read_log
+from aryl.client.stream import PAUSE_S, LogReader, follow_events
 from aryl.client.transport import DEFAULT_SERVER, Parameters, Transport
 from aryl.client.waiting import wait_for
 from aryl.core.model import FINAL_STATES, JobState
-from aryl.wire.job_file import JobFile
+from aryl.errors import UnreachableError
+from aryl.wire.job_file import JobFile, to_mapping
 from aryl.wire.views import (
     DemandRequest,
     DrainRequest,
@@ -43,12 +45,9 @@ from aryl.wire.views import (
 )
 
 PAGE = 200
+# A simulation of the whole cluster takes its time.
+WHATIF_S = 600.0
 Answer = TypeVar("Answer")
-
-
-@cache
-def _adapter(kind: type[Answer]) -> TypeAdapter[Answer]:
-    return TypeAdapter(kind)
 
 
 class ArylClient:
@@ -98,45 +97,45 @@ class ArylClient:
         each call has a key of its own, so that a retry within it makes no second job.
         """
         key = idempotency_key or uuid.uuid4().hex
-        return self._ask(JobView, "POST", "/v1/jobs", body=job, headers={"Idempotency-Key": key})
+        headers = {"Idempotency-Key": key}
+        return self._ask(JobView, "POST", "/v1/jobs", content=_json(job), headers=headers)
 
     def dry_run(self, job: JobFile) -> DryRunView:
         """Whether and when a job would start; nothing changes."""
-        return self._ask(DryRunView, "POST", "/v1/jobs", body=job, parameters={"dry_run": "true"})
+        parameters: Parameters = {"dry_run": "true"}
+        return self._ask(DryRunView, "POST", "/v1/jobs", content=_json(job), parameters=parameters)
 
     def job(self, job_id: str) -> JobView:
         """A job as it stands."""
         return self._ask(JobView, "GET", _job(job_id))
 
-    def job_pages(
+    def job_page(
         self,
         *,
         state: JobState | None = None,
         project: str | None = None,
         user: str | None = None,
-        page: int = PAGE,
-    ) -> Iterator[JobList]:
-        """The jobs, newest first, `page` of them at a time."""
-        cursor: str | None = None
-        while True:
-            parameters: Parameters = {
-                "state": state.value if state else None,
-                "project": project,
-                "user": user,
-                "limit": page,
-                "cursor": cursor,
-            }
-            jobs = self._ask(JobList, "GET", "/v1/jobs", parameters=parameters)
-            yield jobs
-            cursor = jobs.next
-            if cursor is None:
-                return
+        limit: int = PAGE,
+        cursor: str | None = None,
+    ) -> JobList:
+        """The newest `limit` jobs, or the next ones after those that `cursor` came with."""
+        parameters: Parameters = {
+            "state": state.value if state else None,
+            "project": project,
+            "user": user,
+            "limit": limit,
+            "cursor": cursor,
+        }
+        return self._ask(JobList, "GET", "/v1/jobs", parameters=parameters)
 
     def jobs(
         self, *, state: JobState | None = None, project: str | None = None, user: str | None = None
     ) -> Iterator[JobView]:
         """All jobs, newest first, fetched as they are asked for."""
-        for page in self.job_pages(state=state, project=project, user=user):
+        page = self.job_page(state=state, project=project, user=user)
+        yield from page.jobs
+        while page.next is not None:
+            page = self.job_page(state=state, project=project, user=user, cursor=page.next)
             yield from page.jobs
 
     def cancel(self, job_id: str) -> JobView:
@@ -170,24 +169,52 @@ class ArylClient:
         rank: int | None = None,
         tail: int | None = None,
         follow: bool = False,
-    ) -> Iterator[str]:
+    ) -> Generator[str, None, None]:
         """The lines that a worker printed, of the last attempt and its first rank by default.
 
-        `tail`: only the last so many. `follow`: goes on until the attempt is over, across broken connections
-        if `tail` is None.
+        `tail`: only the last so many. `follow`: goes on until the attempt is over, across broken connections.
         """
-        parameters: Parameters = {
-            "attempt": attempt,
-            "rank": rank,
-            "tail": tail,
-            "follow": "true" if follow else None,
-        }
-        return read_log(
-            self._transport,
-            _job(job_id, "logs"),
-            parameters,
-            resumable=tail is None,
-            patience=Patience(self._outage_s),
+        patience = Patience(self._outage_s)
+        if follow:
+            attempt, rank = self._worker(job_id, attempt, rank, patience)
+        parameters: Parameters = {"attempt": attempt, "rank": rank, "tail": None if follow else tail}
+        reader = LogReader(self._transport, _job(job_id, "logs"), parameters, patience)
+        if not follow:
+            yield from reader.lines(follow=False)
+            return
+        if tail is not None:
+            yield from reader.skip_to_tail(tail)
+        yield from reader.follow(lambda: self._attempt_is_over(job_id, attempt))
+
+    def _worker(
+        self, job_id: str, attempt: int | None, rank: int | None, patience: Patience
+    ) -> tuple[int | None, int | None]:
+        """The worker whose log is meant, so that a new attempt doesn't change what is read. Without a named
+        attempt it waits for the first one.
+        """
+        while True:
+            try:
+                # In this order: a job that is over leaves no further log.
+                state = self.job(job_id).state
+                places = self.attempts(job_id)
+            except UnreachableError as error:
+                patience.lost(error)
+                continue
+            patience.answered()
+            fitting = [
+                place for place in places if attempt in (None, place.attempt) and rank in (None, place.rank)
+            ]
+            if fitting:
+                last = max(place.attempt for place in fitting)
+                return last, min(place.rank for place in fitting if place.attempt == last)
+            if attempt is not None or state in FINAL_STATES:
+                return attempt, rank
+            time.sleep(PAUSE_S)
+
+    def _attempt_is_over(self, job_id: str, attempt: int | None) -> bool:
+        job = self.job(job_id)
+        return (
+            job.state in FINAL_STATES or job.state is JobState.PENDING or attempt not in (None, job.attempt)
         )
 
     def wait(
@@ -243,9 +270,9 @@ class ArylClient:
     def whatif(self, policies: Iterable[str]) -> WhatIfView:
         """What other policies would do from here on."""
         body = WhatIfRequest(policies=list(policies))
-        return self._ask(WhatIfView, "POST", "/v1/whatif", body=body)
+        return self._ask(WhatIfView, "POST", "/v1/whatif", body=body, timeout_s=WHATIF_S)
 
-    def events(self, after: int | None = None) -> Iterator[ServerEvent]:
+    def events(self, after: int | None = None) -> Generator[ServerEvent, None, None]:
         """Everything that happens after event number `after` (None: from now on), without an end and
         across broken connections.
         """
@@ -256,9 +283,9 @@ class ArylClient:
         return self._ask(WhoView, "GET", "/v1/whoami")
 
     def health(self) -> HealthView:
-        """Whether the server's loop turns. A server that says it doesn't is an answer, too."""
-        response = self._transport.ask_once("GET", "/healthz")
-        return self._transport.read(_adapter(HealthView), response)
+        """Whether the server leads and its loop turns. One that says it doesn't has answered, too."""
+        response = self._transport.ask_once("GET", "/readyz")
+        return self._transport.read(TypeAdapter(HealthView), response)
 
     def _ask(
         self,
@@ -269,18 +296,24 @@ class ArylClient:
         repeatable: bool = True,
         parameters: Parameters | None = None,
         body: BaseModel | None = None,
+        content: str | None = None,
         headers: dict[str, str] | None = None,
+        timeout_s: float | None = None,
     ) -> Answer:
-        content = None if body is None else body.model_dump_json()
         return self._transport.ask(
-            _adapter(kind),
+            TypeAdapter(kind),
             method,
             path,
             repeatable=repeatable,
             parameters=parameters,
-            content=content,
+            content=content if body is None else body.model_dump_json(),
             headers=headers,
+            timeout_s=timeout_s,
         )
+
+
+def _json(job: JobFile) -> str:
+    return json.dumps(to_mapping(job), ensure_ascii=False, allow_nan=False)
 
 
 def _job(job_id: str, part: str = "") -> str:

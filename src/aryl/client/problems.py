@@ -64,15 +64,10 @@ def _with_nearest(text: str, faults: list[Fault]) -> str:
 
 
 def _input_error(text: str, faults: list[Fault]) -> InputError:
-    if not faults:
-        return InputError(text)
-    first, *others = faults
-    message = first.message
-    if others:
-        rest = "; ".join(
-            f"{fault.field}: {fault.message}" if fault.field else fault.message for fault in others
-        )
-        message += f" (and {rest})"
-    return InputError(
-        message, line=first.line, field=first.field, expected=first.expected, nearest=first.nearest
-    )
+    # The document's own words say where and what already, so they are not put together again from the parts.
+    error = InputError(text)
+    if faults:
+        first = faults[0]
+        error.field, error.line = first.field, first.line
+        error.expected, error.nearest = first.expected, first.nearest
+    return error

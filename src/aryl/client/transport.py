@@ -26,6 +26,11 @@ EXPECTED_SERVER = f"an address such as {DEFAULT_SERVER}"
 LONGEST_WISH_S = 5.0
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
+
+class LostAnswerError(UnreachableError):
+    """The request may have arrived and may have been carried out; there was no answer to it."""
+
+
 Answer = TypeVar("Answer")
 Parameters = Mapping[str, str | int | list[str] | None]
 
@@ -61,11 +66,14 @@ class Transport:
         parameters: Parameters | None = None,
         content: str | None = None,
         headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
     ) -> Answer:
         """Send a request and read the answer. Raises what `error_of` makes of a problem, UnreachableError,
         and ArylError for an answer that can't be read.
         """
         request = self._request(method, path, parameters, content, headers)
+        if timeout_s is not None:
+            request.extensions["timeout"] = {**request.extensions["timeout"], "read": timeout_s}
         response = self._send(request, repeatable=repeatable, stream=False)
         return self.read(kind, response)
 
@@ -167,7 +175,8 @@ class Transport:
                 text = str(error)
             case _:
                 text = f"the connection broke off: {error}" if str(error) else "the connection broke off"
-        return UnreachableError(f"{self.base_url} can't be reached: {text}")
+        kind = UnreachableError if isinstance(error, _NEVER_SENT) else LostAnswerError
+        return kind(f"{self.base_url} can't be reached: {text}")
 
 
 def checked_url(text: str) -> str:

@@ -18,7 +18,7 @@ def due(cluster: Cluster) -> list[Step]:
     touched = set(cluster.troubled)
     for server in cluster.places(cluster.asked_mask):
         deadline_s = deadline_of(server)
-        if server.given and server.lendable(cluster.now) and server.tenure is Tenure.OWNED:
+        if server.given and server.lendable(cluster.now):
             steps.append(Loan(server.spec.server_id))
         if server.tenure is Tenure.ON_LOAN and deadline_s < float("inf"):
             steps.append(Reclaim(server.spec.server_id, deadline_s))

@@ -53,7 +53,7 @@ def _check_loans(cluster: Cluster, recalled: set[str], lent: set[str]) -> None:
             raise DecisionError(f"server {server_id} is lent but belongs to the training pool")
         if server.tenure is Tenure.ON_LOAN:
             raise DecisionError(f"server {server_id} is on loan already")
-        if server.tenure is Tenure.OWNED and not server.lendable(cluster.now):
+        if not server.lendable(cluster.now):
             raise DecisionError(f"server {server_id} is lent but takes nothing new")
 
 

@@ -35,9 +35,9 @@ def evolve(cluster: Cluster, event: ev.Event) -> None:
     """Change the cluster by one fact. Raises IllegalTransitionError, changing nothing, for a fact that can't
     be.
     """
-    if event.at < cluster.now:
+    if not cluster.now <= event.at < float("inf"):  # nor is NaN a time
         raise IllegalTransitionError(
-            f"{type(event).__name__} at {event.at} s is before the cluster's time {cluster.now} s"
+            f"{type(event).__name__} at {event.at} s is no time, or before the cluster's time {cluster.now} s"
         )
     match event:
         case ev.Finished():
@@ -93,7 +93,7 @@ def evolve(cluster: Cluster, event: ev.Event) -> None:
             _workers_done(cluster, event)
         case ev.Stalled():
             job = _current(cluster, event.job_id, event.attempt)
-            if job and job.state in LIVE_STATES and job.trouble is None:
+            if job and job.state in LIVE_STATES:
                 _trouble(cluster, job, Cause.STALLED)
         case ev.Learned():
             _learned(cluster, event)
@@ -109,8 +109,11 @@ def evolve(cluster: Cluster, event: ev.Event) -> None:
 
 
 def _declared(cluster: Cluster, event: ev.ClusterDeclared) -> None:
-    if cluster.servers:
-        raise IllegalTransitionError("a cluster is declared once, before anything else")
+    again = bool(cluster.servers)
+    if again and [server.spec for server in cluster.servers] != list(event.servers):
+        raise IllegalTransitionError("the servers are declared once, before anything else")
+    if again and cluster.accounting is not event.accounting:
+        raise IllegalTransitionError("how slower GPUs are accounted for is declared once")
     if len({spec.server_id for spec in event.servers}) < len(event.servers):
         raise IllegalTransitionError("two servers have the same name")
     cluster.accounting = event.accounting
@@ -118,6 +121,8 @@ def _declared(cluster: Cluster, event: ev.ClusterDeclared) -> None:
     cluster.headroom_servers, cluster.reclaim_within_s = event.headroom_servers, event.reclaim_within_s
     cluster.guaranteed = dict(event.guaranteed)
     cluster.confirms_loans = event.confirms_loans
+    if again:
+        return  # other rules for the same servers
     shelf_numbers: dict[Shelf, int] = {}
     for place, spec in enumerate(event.servers):
         server = Server(spec, place)
@@ -188,11 +193,11 @@ def _crashed(cluster: Cluster, event: ev.Crashed) -> None:
         return
     if not job.stopping:
         job.failures += 1
+        if job.failures >= job.spec.max_failures:
+            end_job(cluster, job, JobState.FAILED, event.at)
+            return
         job.at_front = True
-    if job.failures >= job.spec.max_failures:
-        end_job(cluster, job, JobState.FAILED, event.at)
-    else:
-        queue_again(cluster, job, event.at, event.kept_s)
+    queue_again(cluster, job, event.at, event.kept_s)
 
 
 def _workers_done(cluster: Cluster, event: ev.WorkersDone) -> None:
@@ -203,7 +208,12 @@ def _workers_done(cluster: Cluster, event: ev.WorkersDone) -> None:
     job.finishing = True
     for slot in event.slots:
         dismiss(cluster, job, slot, event.at)
-    job.min_workers = job.max_workers = job.workers
+    # One that has lost a server in the same breath isn't whole without the workers that were there.
+    missing = 1 if job.trouble is Cause.SERVER_LOST else 0
+    job.min_workers = job.max_workers = job.workers + missing
+    if job.trouble is Cause.LIMITS:
+        job.trouble = None
+        cluster.troubled.pop(event.job_id, None)
     relabel(cluster, job)
     note_growth(cluster, job)
     if job.progress.rate > 0.0 and job.workers:
@@ -275,7 +285,7 @@ def _server_lost(cluster: Cluster, event: ev.ServerLost) -> None:
         job.progress.set_rate(event.at, 0.0)
         relabel(cluster, job)
         note_growth(cluster, job)
-        if job.trouble is not Cause.CANCELLED:
+        if job.trouble not in (Cause.CANCELLED, Cause.STALLED):
             _trouble(cluster, job, Cause.SERVER_LOST)
     for job in cluster.jobs.values() if server.leaving else ():
         if event.server_id in job.leaving:

@@ -28,14 +28,11 @@ def evolve_step(cluster: Cluster, step: Step) -> None:
         case Loan():
             _lend(cluster, cluster.server_by_id[step.server_id])
         case Reclaim():
-            server = cluster.server_by_id[step.server_id]
-            server.recall_by_s = float("inf")
-            cluster.note_asked(server)
-            change_tenure(cluster, server, Tenure.RECLAIMING, step.deadline_s)
+            change_tenure(
+                cluster, cluster.server_by_id[step.server_id], Tenure.RECLAIMING, step.deadline_s
+            )
         case Return():
-            server = cluster.server_by_id[step.server_id]
-            server.handing_over = False
-            change_tenure(cluster, server, Tenure.OWNED, 0.0)
+            go_home(cluster, cluster.server_by_id[step.server_id])
         case _:
             assert_never(step)
 
@@ -137,8 +134,17 @@ def _lend(cluster: Cluster, server: Server) -> None:
     if server.tenure is Tenure.OWNED:
         server.handing_over = cluster.confirms_loans
     server.given = False
+    server.recall_by_s = float("inf")
     cluster.note_asked(server)
     change_tenure(cluster, server, Tenure.ON_LOAN, 0.0)
+
+
+def go_home(cluster: Cluster, server: Server) -> None:
+    """The loan is over, and whatever was asked of it with it."""
+    server.handing_over = False
+    server.recall_by_s = float("inf")
+    cluster.note_asked(server)
+    change_tenure(cluster, server, Tenure.OWNED, 0.0)
 
 
 def change_tenure(cluster: Cluster, server: Server, tenure: Tenure, deadline_s: float) -> None:

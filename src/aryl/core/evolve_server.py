@@ -6,7 +6,7 @@ from typing import assert_never
 
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster, Server
-from aryl.core.evolve_plan import change_tenure, drop_claims_on
+from aryl.core.evolve_plan import change_tenure, drop_claims_on, go_home
 from aryl.core.model import Health, Pool, Tenure
 
 ServerEvent = (
@@ -26,6 +26,8 @@ def evolve_server(cluster: Cluster, server: Server, event: ServerEvent) -> None:
         case ev.ServerReturned():
             server.up = True
         case ev.ServerDrained():
+            if not event.draining and _reclaimed_to_drain(server):
+                server.given = True  # the loan goes on
             server.draining = event.draining
             server.drain_by_s = event.deadline_s if event.draining else float("inf")
         case ev.HealthChanged():
@@ -34,18 +36,18 @@ def evolve_server(cluster: Cluster, server: Server, event: ServerEvent) -> None:
             server.handing_over = False
         case ev.LoanCalledOff():
             if server.tenure is Tenure.ON_LOAN and server.handing_over:
-                server.handing_over = False
                 server.called_off_s = event.at
                 change_tenure(cluster, server, Tenure.RECLAIMING, event.at)
-                change_tenure(cluster, server, Tenure.OWNED, 0.0)
+                go_home(cluster, server)
         case ev.GiveRequested():
             server.kept_home = False
-            server.given = server.tenure is Tenure.OWNED and server.spec.pool is Pool.INFERENCE
+            server.given = server.tenure is not Tenure.ON_LOAN and server.spec.pool is Pool.INFERENCE
             server.called_off_s = float("-inf")
+            server.recall_by_s = float("inf")
         case ev.ReclaimRequested():
             server.given = False
             server.kept_home = True
-            if server.tenure is Tenure.ON_LOAN:
+            if server.tenure is not Tenure.OWNED:
                 server.recall_by_s = event.deadline_s
         case _:
             assert_never(event)
@@ -53,3 +55,9 @@ def evolve_server(cluster: Cluster, server: Server, event: ServerEvent) -> None:
         drop_claims_on(cluster, server.spec.server_id)
     cluster.note_asked(server)
     cluster.refresh(server)
+
+
+def _reclaimed_to_drain(server: Server) -> bool:
+    """Whether a loan is being ended for the sake of a drain, and nobody has asked for the server itself."""
+    drained = server.drain_by_s < float("inf") and server.deadline_s == server.drain_by_s
+    return server.tenure is Tenure.RECLAIMING and drained and not server.kept_home

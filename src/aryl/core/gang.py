@@ -91,10 +91,10 @@ def relabel(cluster: Cluster, job: Job) -> None:
 
 def dismiss(cluster: Cluster, job: Job, slot: Slot, now_s: float) -> None:
     """`slot.workers` workers of a server are gone, flexible ones first; their GPUs are free at once."""
-    server = cluster.server_by_id[slot.server_id]
     old = job.slots.get(slot.server_id)
     if old is None:
         return
+    server = cluster.server_by_id[slot.server_id]
     job.settle_attained(now_s)
     flexible = min(slot.workers, old.flexible)
     base = min(slot.workers - flexible, old.base)

@@ -28,6 +28,7 @@ def verify(cluster: Cluster) -> None:
 def violations(cluster: Cluster) -> Iterator[str]:
     """Everything that is wrong with the state, in words; nothing if all is well."""
     yield from _servers(cluster)
+    yield from _tenures(cluster)
     yield from _jobs(cluster)
     yield from _claims(cluster)
     yield from _indexes(cluster)
@@ -62,6 +63,24 @@ def _servers(cluster: Cluster) -> Iterator[str]:
                 yield f"{name} and job {job_id} disagree"
 
 
+def _tenures(cluster: Cluster) -> Iterator[str]:
+    endless = float("inf")
+    for server in cluster.servers:
+        name, at_home = server.spec.server_id, server.tenure is Tenure.OWNED
+        if not at_home and server.spec.pool is Pool.TRAINING:
+            yield f"{name} is {server.tenure.value} but belongs to the training pool"
+        if server.handing_over and (at_home or not cluster.confirms_loans):
+            yield f"{name} is being handed over, though nobody waits for that"
+        if server.handing_over and (server.used or server.leaving or server.held):
+            yield f"{name} has workers or is claimed, but hasn't been handed over yet"
+        if server.given and (server.kept_home or server.tenure is Tenure.ON_LOAN):
+            yield f"{name} is to be lent, but is kept at home or lent already"
+        if server.recall_by_s < endless and (at_home or not server.kept_home):
+            yield f"{name} is wanted back, but is at home or may be lent again"
+        if server.drain_by_s < endless and not server.draining:
+            yield f"{name} has to be empty by a time, but takes work"
+
+
 def _jobs(cluster: Cluster) -> Iterator[str]:
     for job_id, job in cluster.jobs.items():
         base = sum(slot.base for slot in job.slots.values())
@@ -92,6 +111,14 @@ def _jobs(cluster: Cluster) -> Iterator[str]:
         waiting = job_id in cluster.pending, job_id in cluster.claims
         if (job.state is JobState.PENDING) != any(waiting) or all(waiting):
             yield f"job {job_id} is {job.state.value}, queued/claiming: {waiting}"
+        if job.state is JobState.PENDING and (job.leaving or job.stopping or job.finishing):
+            yield f"job {job_id} is PENDING, but its last attempt isn't over"
+        if not job.finishing and (job.min_workers, job.max_workers) != job.limits:
+            yield f"job {job_id} doesn't keep to the limits {job.limits} that the user has set"
+        if job.progress.rate > 0.0 and job.state not in (JobState.RUNNING, JobState.CANCELLING):
+            yield f"job {job_id} is {job.state.value} but makes progress"
+        if job.failures and job.failures >= job.spec.max_failures:
+            yield f"job {job_id} has failed {job.failures} times and is tried again"
         if (job.trouble is not None) != (job_id in cluster.troubled):
             yield f"job {job_id} is in trouble ({job.trouble}), and nobody will see to it"
 
@@ -100,6 +127,12 @@ def _size(cluster: Cluster, job_id: str) -> Iterator[str]:
     job = cluster.jobs[job_id]
     if not job.min_workers <= job.workers <= job.max_workers or not allowed_size(job.sizes, job.workers):
         yield f"job {job_id} has {job.workers} workers outside its limits"
+    if job.finishing and job.min_workers != job.max_workers:
+        yield f"job {job_id} is on its way out but could be resized"
+    if job.state is JobState.RUNNING and job.workers:
+        rate = cluster.rate(job.spec, job.kinds)
+        if job.progress.rate != rate:
+            yield f"job {job_id} makes {job.progress.rate} s of progress a second, its workers {rate} s"
     if job.base != job.min_workers:
         yield f"job {job_id} has {job.base} base workers, its gang is {job.min_workers}"
     if len(job.kinds) > 1 and not job.spec.heterogeneous:

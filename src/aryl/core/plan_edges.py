@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from aryl.core.cluster import Cluster, Job, Server
-from aryl.core.model import JobState, Slot, Tenure, check_job_edge, check_tenure_edge
+from aryl.core.model import JobState, Pool, Slot, Tenure, check_job_edge, check_tenure_edge
 from aryl.core.plan import Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Stop
 from aryl.errors import IllegalTransitionError
 
@@ -30,7 +30,7 @@ def refuse_illegal(cluster: Cluster, plan: Plan) -> None:
                     raise IllegalTransitionError(
                         f"job {step.job_id} has had {job.attempt} attempts, {step.attempt} isn't the next"
                     )
-                _take(cluster, step.job_id, step.slots, taken)
+                _take(cluster, step.job_id, step.slots, taken, tenures)
             case Resize():
                 job = _live_job(cluster, step.job_id, step.attempt, touched)
                 check_job_edge(step.job_id, job.state, JobState.RESIZING)
@@ -44,7 +44,7 @@ def refuse_illegal(cluster: Cluster, plan: Plan) -> None:
                         raise IllegalTransitionError(
                             f"job {step.job_id} has no such workers on {slot.server_id} to take away"
                         )
-                _take(cluster, step.job_id, step.add, taken)
+                _take(cluster, step.job_id, step.add, taken, tenures)
             case Stop():
                 job = _live_job(cluster, step.job_id, step.attempt, touched)
                 if job.state is not JobState.CANCELLING:
@@ -88,7 +88,9 @@ def _live_job(cluster: Cluster, job_id: str, attempt: int, touched: set[str]) ->
     return job
 
 
-def _take(cluster: Cluster, job_id: str, slots: Iterable[Slot], taken: dict[str, int]) -> None:
+def _take(
+    cluster: Cluster, job_id: str, slots: Iterable[Slot], taken: dict[str, int], tenures: dict[str, Tenure]
+) -> None:
     for slot in slots:
         server = _server(cluster, slot.server_id)
         taken[slot.server_id] = taken.get(slot.server_id, 0) + slot.gpus
@@ -96,6 +98,12 @@ def _take(cluster: Cluster, job_id: str, slots: Iterable[Slot], taken: dict[str,
             raise IllegalTransitionError(
                 f"job {job_id} can't have {slot.gpus} GPUs on {slot.server_id}: they aren't empty"
             )
+        if server.spec.pool is Pool.INFERENCE:
+            tenure = tenures.get(slot.server_id, server.tenure)
+            if tenure is not Tenure.ON_LOAN:
+                raise IllegalTransitionError(
+                    f"job {job_id} can't be placed on {slot.server_id}, which is {tenure.value}"
+                )
 
 
 def _check_tenure(cluster: Cluster, server_id: str, tenures: dict[str, Tenure], new: Tenure) -> Server:

@@ -11,7 +11,7 @@ from aryl.core import asked
 from aryl.core.asked import shrink
 from aryl.core.cluster import Cluster, Job
 from aryl.core.model import Slot, largest_allowed
-from aryl.core.plan import Cause, Launch, Plan, Resize, Return, Step, Stop
+from aryl.core.plan import Cause, Launch, Loan, Plan, Reclaim, Resize, Return, Step, Stop
 
 
 def due(cluster: Cluster) -> Plan:
@@ -19,15 +19,23 @@ def due(cluster: Cluster) -> Plan:
     if not (cluster.troubled or cluster.claims or cluster.reclaiming_mask or cluster.asked_mask):
         return EMPTY
     steps: list[Step] = asked.due(cluster) if cluster.asked_mask else []
+    changing = {step.server_id: step for step in steps if isinstance(step, Loan | Reclaim)}
     steps += [_untrouble(cluster.jobs[job_id]) for job_id in cluster.troubled]
     idle: dict[str, int] = {}
     for claim in cluster.claims.values():
-        if _matured(cluster, claim.slots, idle):
+        # A claim on a server that is reclaimed at this moment is void.
+        void = any(isinstance(changing.get(slot.server_id), Reclaim) for slot in claim.slots)
+        if _matured(cluster, claim.slots, idle) and not void:
             steps.append(Launch(claim.job_id, cluster.jobs[claim.job_id].attempt + 1, claim.slots))
     steps += [
         Return(server.spec.server_id)
         for server in cluster.places(cluster.reclaiming_mask)
-        if server.used == 0 and server.leaving == 0
+        if server.used == 0 and server.leaving == 0 and server.spec.server_id not in changing
+    ]
+    steps += [
+        Return(server_id)
+        for server_id, step in changing.items()
+        if isinstance(step, Reclaim) and not _occupied(cluster, server_id)
     ]
     return Plan(tuple(steps)) if steps else EMPTY
 
@@ -38,6 +46,11 @@ EMPTY = Plan(())
 def wake_at(cluster: Cluster) -> float:
     """When something will be due of itself; inf if nothing will."""
     return asked.wake_at(cluster) if cluster.asked_mask else float("inf")
+
+
+def _occupied(cluster: Cluster, server_id: str) -> bool:
+    server = cluster.server_by_id[server_id]
+    return bool(server.used or server.leaving)
 
 
 def _matured(cluster: Cluster, slots: tuple[Slot, ...], idle: dict[str, int]) -> bool:

@@ -21,6 +21,12 @@ from aryl.errors import nearest_word
 from aryl.files.fields import Count, PositiveCount, PositiveNumber, Strict, Text, choice, fault, whole_number
 from aryl.files.job_fields import TypeSpeeds
 
+# More than any cluster has; a slip of the finger shouldn't fill the memory.
+MOST_SERVERS = 1_000_000
+MOST_GROUPS = 1000
+
+ServerCount = Annotated[int, PlainValidator(lambda value: whole_number(value, 0, MOST_SERVERS))]
+
 
 def _names(value: object) -> list[str]:
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) and name for name in value):
@@ -34,7 +40,9 @@ def _names(value: object) -> list[str]:
 def _server_groups(value: object) -> dict[str, int]:
     if not isinstance(value, Mapping) or not value:
         raise fault("wrong value", expected="numbers of servers by GPU type, such as {H100: 8, A100: 8}")
-    return {str(gpu_type): whole_number(servers, 0) for gpu_type, servers in value.items()}
+    if len(value) > MOST_GROUPS:
+        raise fault(f"more than {MOST_GROUPS} GPU types")
+    return {str(gpu_type): whole_number(servers, 0, MOST_SERVERS) for gpu_type, servers in value.items()}
 
 
 class ProjectConfig(Strict):
@@ -50,7 +58,7 @@ class PoolConfig(Strict):
     numbered) and, where they differ, `speeds`. `servers` then follows, as it does from `names`.
     """
 
-    servers: Count
+    servers: ServerCount
     gpus_per_server: PositiveCount = 8
     gpu_type: Text = "V100"
     speed: PositiveNumber = 1.0
@@ -116,7 +124,7 @@ class PoolConfig(Strict):
 class InferencePoolConfig(PoolConfig):
     """The inference pool: by default T4s at a third of the speed, and no server unless asked for."""
 
-    servers: Count = 0
+    servers: ServerCount = 0
     gpu_type: Text = "T4"
     speed: PositiveNumber = 0.33
 

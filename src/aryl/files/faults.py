@@ -7,16 +7,19 @@ Where several things are wrong, the one that stands first in the file is reporte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from aryl.errors import InputError
-from aryl.files.fields import FAULT, Strict
+from aryl.files.fields import FAULT, MOST_NUMBER_AS_TEXT, Details, Strict, in_one_line
 
 KeyPath = tuple[str | int, ...]
+
+# How much of a wrong value an error shows.
+MOST_SHOWN = 120
 
 
 class Place(NamedTuple):
@@ -30,8 +33,13 @@ def dotted(path: KeyPath) -> str | None:
     """`('jobs', 2, 'work')` as people write it: `jobs[2].work`. None for the empty path."""
     text = ""
     for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}"
+        text += f"[{step}]" if isinstance(step, int) else f".{shortened(in_one_line(step))}"
     return text.removeprefix(".") or None
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text that is too long for an error."""
+    return text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN] + "…"
 
 
 def place_of(places: Mapping[KeyPath, Place], path: KeyPath) -> Place:
@@ -50,23 +58,33 @@ def input_error(
     error: ValidationError, data: Mapping[str, Any], places: Mapping[KeyPath, Place], model: type[Strict]
 ) -> InputError:
     """The first of the errors, in the order of the lines, as an `InputError`. `model` is the whole file's."""
-    candidates = [_one(details, data, places, model) for details in error.errors(include_url=False)]
-    return min(candidates, key=lambda candidate: candidate.line or 0)
+    every = input_errors(error.errors(include_url=False), data, places, model)
+    return min(every, key=lambda candidate: candidate.line or 0)
+
+
+def input_errors(
+    errors: Iterable[ErrorDetails],
+    data: Mapping[str, Any],
+    places: Mapping[KeyPath, Place],
+    model: type[Strict],
+) -> list[InputError]:
+    """All of the errors, for an answer with one entry a field."""
+    return [_one(details, data, places, model) for details in errors]
 
 
 def _one(
     details: ErrorDetails, data: Mapping[str, Any], places: Mapping[KeyPath, Place], model: type[Strict]
 ) -> InputError:
-    context = details.get("ctx", {})
-    steps: list[str | int] = [*details["loc"], *context.get("path", ())]
+    context = details.get("ctx", {}).get("details")
+    said = context if isinstance(context, Details) else Details((), None, None, details["input"])
+    steps: list[str | int] = [*details["loc"], *said.path]
     missing = details["type"] == "missing"
     path = _walk(data, steps[:-1] if missing else steps)
     place = place_of(places, path)
     if missing:
         return InputError(f"'{steps[-1]}' is missing", file=place.file, line=place.line, field=dotted(path))
-    found = _presentable(context.get("found", details["input"]))
-    nearest = context.get("nearest")
-    message, expected = details["msg"], context.get("expected")
+    found = _presentable(said.found_or(details["input"]))
+    message, expected, nearest = details["msg"], said.expected, said.nearest
     if details["type"] != FAULT:
         message, expected = "wrong value", _in_words(details)
     if message == "unknown key":
@@ -74,7 +92,7 @@ def _one(
         nearest = nearest if nearest and path[:-1] else _elsewhere(model, path[-1]) or nearest
         nearest = nearest or _elsewhere(model, path[-1])
     elif message != "wrong value":
-        found = None if details["type"] == FAULT and "found" not in context else found
+        found = found if said.says_what_was_found else None
     return InputError(
         message,
         file=place.file,
@@ -91,10 +109,11 @@ def _walk(data: Any, steps: list[str | int]) -> KeyPath:
     here = data
     for step in steps:
         if isinstance(here, dict):
-            key = next((key for key in here if str(key) == str(step)), None)
-            if key is not None:
-                path.append(str(key))
-                here = here[key]
+            for key, value in here.items():
+                if str(key) == str(step):
+                    path.append(str(key))
+                    here = value
+                    break
         elif isinstance(here, list | tuple) and isinstance(step, int) and step < len(here):
             path.append(step)
             here = here[step]
@@ -104,9 +123,9 @@ def _walk(data: Any, steps: list[str | int]) -> KeyPath:
 def _elsewhere(whole: type[Strict], key: str | int) -> str | None:
     """The full name of a key that exists, but in another section of the file."""
     for section, field in whole.model_fields.items():
-        model = field.annotation
-        if isinstance(model, type) and issubclass(model, Strict) and key in model.known_keys():
-            return f"{section}.{key}"
+        for model in (field.annotation, *get_args(field.annotation)):
+            if isinstance(model, type) and issubclass(model, Strict) and key in model.known_keys():
+                return f"{section}.{key}"
     return None
 
 
@@ -122,9 +141,22 @@ def _in_words(details: ErrorDetails) -> str:
 
 
 def _presentable(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return "a mapping"
-    if isinstance(value, list | tuple):
-        text = str(list(value))
-        return text if len(text) <= 60 else "a list"
-    return "nothing" if value is None else value
+    match value:
+        case Mapping():
+            return "a mapping"
+        case list() | tuple():
+            try:
+                text = str(list(value))
+            except (RecursionError, ValueError):  # nested beyond all reason, or a number of 5000 figures
+                return "a list"
+            return text if len(text) <= 60 else "a list"
+        case int() if abs(value) > MOST_NUMBER_AS_TEXT:
+            return "a huge number"
+        case None:
+            return "nothing"
+        case bool() | int() | float():
+            return value
+        case bytes():
+            return "binary data"
+        case _:
+            return shortened(str(value))

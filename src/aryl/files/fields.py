@@ -8,10 +8,11 @@ them into an `InputError` with file and line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, PlainValidator, model_validator
+from pydantic import BaseModel, ConfigDict, PlainValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from aryl.errors import nearest_word
@@ -21,7 +22,34 @@ FAULT = "aryl_fault"
 MOST_WHOLE = 2**53
 MOST_FIGURES = 20
 MOST_SPEED = 1e12
+MOST_NUMBER_AS_TEXT = 10**100
+# Control characters, half surrogates, and those that break lines or turn the direction of writing.
+UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _NOTHING: Any = object()
+
+
+class Details:
+    """What a fault says besides its message.
+
+    An object of its own, because pydantic turns all that it finds in an error's context into text, and not
+    everything that people write can be.
+    """
+
+    __slots__ = ("expected", "found", "nearest", "path")
+
+    def __init__(
+        self, path: tuple[str | int, ...], expected: str | None, nearest: str | None, found: Any
+    ) -> None:
+        self.path, self.expected, self.nearest, self.found = path, expected, nearest, found
+
+    def found_or(self, value: Any) -> Any:
+        """What was found, or `value` if the fault doesn't say."""
+        return value if self.found is _NOTHING else self.found
+
+    @property
+    def says_what_was_found(self) -> bool:
+        """Whether it names the wrong value itself."""
+        return self.found is not _NOTHING
 
 
 def fault(
@@ -32,10 +60,16 @@ def fault(
     found: Any = _NOTHING,
 ) -> PydanticCustomError:
     """An error to raise inside a validator; `path` leads from the validated value to the key to blame."""
-    context: dict[str, Any] = {"message": message, "path": path, "expected": expected, "nearest": nearest}
-    if found is not _NOTHING:
-        context["found"] = found
+    context: dict[str, Any] = {
+        "message": in_one_line(message),
+        "details": Details(path, expected, nearest, found),
+    }
     return PydanticCustomError(FAULT, "{message}", context)
+
+
+def in_one_line(text: str) -> str:
+    """`text` with line breaks, control characters and half surrogates escaped, for one line of a terminal."""
+    return UNFIT.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 class Strict(BaseModel):
@@ -59,9 +93,20 @@ class Strict(BaseModel):
                         "unknown key",
                         str(key),
                         expected="one of " + ", ".join(known),
-                        nearest=nearest_word(str(key), known),
+                        nearest=nearest_word(str(key)[:200], known),
                         found=str(key),
                     )
+        return value
+
+
+class Section(Strict):
+    """A strict model in which a key without a value is a key left out."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_is_left_out(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: setting for key, setting in value.items() if setting is not None}
         return value
 
 
@@ -92,10 +137,10 @@ def _share_up_to_one(value: object) -> float:
     return number
 
 
-def whole_number(value: object, least: int | None = None) -> int:
+def whole_number(value: object, least: int | None = None, most: int = MOST_WHOLE) -> int:
     """`value` as an int of at least `least`; text that spells one is taken, truth values are not.
 
-    Numbers beyond 2**53 are refused: past it, JSON and floating point lose the last figures.
+    By default numbers beyond 2**53 are refused: past it, JSON and floating point lose the last figures.
     """
     number: int | None = None
     if isinstance(value, str):
@@ -103,12 +148,11 @@ def whole_number(value: object, least: int | None = None) -> int:
         number = int(text) if text.removeprefix("-").isdecimal() and len(text) <= MOST_FIGURES else None
     elif isinstance(value, int | float) and not isinstance(value, bool) and value == int_or_none(value):
         number = int(value)
-    if number is None or abs(number) > MOST_WHOLE or (least is not None and number < least):
-        raise fault(
-            "wrong value",
-            expected="a whole number" + ("" if least is None else f", at least {least}"),
-            found=value,
-        )
+    if number is None or not (-MOST_WHOLE if least is None else least) <= number <= most:
+        limits = "" if least is None else f", at least {least}"
+        if number is not None and number > most:
+            limits = f", at most {most}" if least is None else f" from {least} to {most}"
+        raise fault("wrong value", expected="a whole number" + limits, found=value)
     return number
 
 
@@ -136,11 +180,22 @@ def _number(value: object) -> float:
 
 def _text(value: object) -> str:
     if isinstance(value, str) and value.strip():
+        if UNFIT.search(value):
+            raise fault("wrong value", expected="a text without control characters")
         return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
+    if (number := number_as_text(value)) is not None:
+        return number
     hint = ", in quotes" if isinstance(value, bool) or value is None else ""
     raise fault("wrong value", expected="a text" + hint)
+
+
+def number_as_text(value: object) -> str | None:
+    """A number as people wrote it, more or less; None for anything else, and for numbers beyond all use."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if isinstance(value, int) and abs(value) > MOST_NUMBER_AS_TEXT:
+        return None
+    return str(value)
 
 
 def _checkpoint(value: object) -> float | Literal["continuous", "none"] | None:
@@ -181,21 +236,35 @@ def choice(*words: str) -> PlainValidator:
     def validate(value: object) -> str:
         if isinstance(value, str) and value in words:
             return value
-        near = nearest_word(value, words) if isinstance(value, str) else None
+        near = nearest_word(value[:200], words) if isinstance(value, str) else None
         raise fault("wrong value", expected="one of " + ", ".join(words), nearest=near)
 
     return PlainValidator(validate)
 
 
-Seconds = Annotated[float, PlainValidator(_from_unit(units.seconds))]
-PositiveSeconds = Annotated[float, PlainValidator(_positive(units.seconds))]
+def _schema(*forms: dict[str, Any]) -> WithJsonSchema:
+    """How a kind of value looks in JSON, for the descriptions of APIs."""
+    return WithJsonSchema({"anyOf": list(forms)} if len(forms) > 1 else forms[0])
+
+
+_TIME = {"type": "string", "pattern": r"^([0-9]+(\.[0-9]+)?(ms|s|sec|m|min|h|d|w))+$"}
+_PERCENT = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?%$"}
+_NOT_NEGATIVE = {"type": "number", "minimum": 0}
+_ABOVE_ZERO = {"type": "number", "exclusiveMinimum": 0}
+
+Seconds = Annotated[float, PlainValidator(_from_unit(units.seconds)), _schema(_NOT_NEGATIVE, _TIME)]
+PositiveSeconds = Annotated[float, PlainValidator(_positive(units.seconds)), _schema(_ABOVE_ZERO, _TIME)]
 PositiveWork = Annotated[float, PlainValidator(_positive(units.gpu_seconds))]
-Share = Annotated[float, PlainValidator(_share_up_to_one)]
-Nonnegative = Annotated[float, PlainValidator(_number)]
-PositiveNumber = Annotated[float, PlainValidator(_positive(_number))]
-Integer = Annotated[int, PlainValidator(whole_number)]
-Count = Annotated[int, PlainValidator(lambda value: whole_number(value, 0))]
-PositiveCount = Annotated[int, PlainValidator(lambda value: whole_number(value, 1))]
-Text = Annotated[str, PlainValidator(_text)]
+Share = Annotated[float, PlainValidator(_share_up_to_one), _schema({**_NOT_NEGATIVE, "maximum": 1}, _PERCENT)]
+Nonnegative = Annotated[float, PlainValidator(_number), _schema(_NOT_NEGATIVE, _PERCENT)]
+PositiveNumber = Annotated[float, PlainValidator(_positive(_number)), _schema(_ABOVE_ZERO, _PERCENT)]
+Integer = Annotated[int, PlainValidator(whole_number), _schema({"type": "integer"})]
+Count = Annotated[
+    int, PlainValidator(lambda value: whole_number(value, 0)), _schema({"type": "integer", "minimum": 0})
+]
+PositiveCount = Annotated[
+    int, PlainValidator(lambda value: whole_number(value, 1)), _schema({"type": "integer", "minimum": 1})
+]
+Text = Annotated[str, PlainValidator(_text), _schema({"type": "string", "minLength": 1})]
 Checkpoint = Annotated[float | Literal["continuous", "none"] | None, PlainValidator(_checkpoint)]
 Window = Annotated[tuple[float, float], PlainValidator(_window)]

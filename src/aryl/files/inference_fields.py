@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import PlainValidator, model_validator
+from pydantic import BeforeValidator, model_validator
 
 from aryl.files import units
 from aryl.files.fields import MOST_WHOLE, Count, Share, Strict, fault
@@ -77,4 +77,4 @@ def _points(value: object) -> list[tuple[float, float]]:
     return points
 
 
-Points = Annotated[list[tuple[float, float]], PlainValidator(_points)]
+Points = Annotated[list[tuple[float, float]], BeforeValidator(_points)]

@@ -6,9 +6,16 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Any
 
-from pydantic import PlainValidator, model_validator
+from pydantic import BeforeValidator, ConfigDict, PlainValidator, WithJsonSchema, model_validator
 
-from aryl.files.fields import PositiveCount, Strict, fault, speed, whole_number
+from aryl.files.fields import MOST_SPEED, PositiveCount, Strict, fault, speed, whole_number
+
+_SIZES = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1}}
+_SPEEDS = {
+    "type": "object",
+    "minProperties": 1,
+    "additionalProperties": {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_SPEED},
+}
 
 WORKERS_FORMS = "a number, [min, max] or {min: 2, max: 8, sizes: [2, 4, 8]}"
 
@@ -22,12 +29,22 @@ def _sizes(value: object) -> tuple[int, ...]:
     return tuple(sizes)
 
 
+def _with_short_forms(schema: dict[str, Any]) -> None:
+    count = {"type": "integer", "minimum": 1}
+    pair = {"type": "array", "items": count, "minItems": 2, "maxItems": 2}
+    full = {key: schema.pop(key) for key in ("type", "properties", "additionalProperties")}
+    full["anyOf"] = [{"required": schema.pop("required")}, {"required": ["sizes"]}]
+    schema["anyOf"] = [count, pair, full]
+
+
 class WorkersConfig(Strict):
     """How many workers a job may have: `min`..`max`, or only the counts in `sizes`, both ends among them."""
 
+    model_config = ConfigDict(json_schema_extra=_with_short_forms)
+
     min: PositiveCount
     max: PositiveCount
-    sizes: Annotated[tuple[int, ...], PlainValidator(_sizes)] | None = None
+    sizes: Annotated[tuple[int, ...], BeforeValidator(_sizes), WithJsonSchema(_SIZES)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -71,4 +88,4 @@ def _type_speeds(value: object) -> dict[str, float]:
     return speeds
 
 
-TypeSpeeds = Annotated[dict[str, float], PlainValidator(_type_speeds)]
+TypeSpeeds = Annotated[dict[str, float], PlainValidator(_type_speeds), WithJsonSchema(_SPEEDS)]

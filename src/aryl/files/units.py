@@ -11,6 +11,7 @@ import re
 
 EXPECTED_TIME = "a time such as 90, 90s, 10m, 2h, 1h30m or 15d"
 EXPECTED_SHARE = "a share such as 95% or 0.95"
+EXPECTED_SIZE = "a size such as 4GiB, 512MiB or a number of bytes"
 EXPECTED_WORK = "work such as '120 gpu-min', '2 gpu-h' or a number of GPU-seconds"
 
 _SECONDS = {
@@ -24,9 +25,21 @@ _SECONDS = {
     "w": 604800.0,
 }
 _GPU_SECONDS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+}
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _TIME_PART = re.compile(rf"\s*({_NUMBER})\s*(ms|sec|min|s|m|h|d|w)\s*")
 _WORK = re.compile(rf"\s*({_NUMBER})\s*gpu-([a-z]+)\s*", re.IGNORECASE)
+_SIZE = re.compile(rf"\s*({_NUMBER})\s*([a-z]+)\s*", re.IGNORECASE)
 _PERCENT = re.compile(rf"\s*({_NUMBER})\s*%\s*")
 
 
@@ -73,6 +86,16 @@ def gpu_seconds(value: object) -> float:
         unit = _GPU_SECONDS.get(match[2].lower())
         plain = None if unit is None else float(match[1]) * unit
     return _at_least_zero(plain, value, EXPECTED_WORK)
+
+
+def size_bytes(value: object) -> int:
+    """A size in bytes from `4GiB`, `4Gi`, `500MB` or a number of bytes. Raises `UnitError`."""
+    plain = _plain_number(value)
+    if plain is None and isinstance(value, str) and (match := _SIZE.fullmatch(value)):
+        unit = match[2].lower()
+        size = _BYTES.get(unit.removesuffix("b") if unit[1:] == "ib" else unit)
+        plain = None if size is None else float(match[1]) * size
+    return int(_at_least_zero(plain, value, EXPECTED_SIZE))
 
 
 def human_seconds(value: float) -> str:

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from aryl.errors import InputError
 from aryl.files.faults import KeyPath, Place, dotted, input_error
-from aryl.files.fields import Strict
+from aryl.files.fields import MOST_NUMBER_AS_TEXT, Strict
 
 Model = TypeVar("Model", bound=Strict)
 
@@ -75,7 +75,9 @@ class YamlSource:
             raise input_error(error, self.data, self.places, model) from None
 
 
-def read_yaml(path: Path | str, *, what: str, keys: str) -> tuple[dict[str, Any], dict[KeyPath, Place]]:
+def read_yaml(
+    path: Path | str, *, what: str, keys: str, most_bytes: int = 64 * 2**20
+) -> tuple[dict[str, Any], dict[KeyPath, Place]]:
     """The values of a file and their places, without checking more than that it is YAML with unique keys.
 
     `what` is what it should be ("an experiment"), `keys` some of its keys, for the errors.
@@ -84,7 +86,11 @@ def read_yaml(path: Path | str, *, what: str, keys: str) -> tuple[dict[str, Any]
     """
     file = str(path)
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open("rb") as opened:
+            content = opened.read(most_bytes + 1)
+        if len(content) > most_bytes:
+            raise InputError("too large", file=file, expected=f"at most {most_bytes} bytes")
+        text = content.decode("utf-8")
     except FileNotFoundError:
         raise InputError("no such file", file=file) from None
     except UnicodeDecodeError:
@@ -118,7 +124,7 @@ def _value_of(text: str, place: Place) -> Any:
 def _parse(text: str, file: str, places: dict[KeyPath, Place]) -> Any:
     try:
         # Making the loader reads the start already, and refuses what can't be printed.
-        loader = _Loader(text)
+        loader = yaml.SafeLoader(text)
         try:
             node = loader.get_single_node()
             return None if node is None else _Reader(loader, file, places).read(node, ())
@@ -134,20 +140,10 @@ def _parse(text: str, file: str, places: dict[KeyPath, Place]) -> Any:
         raise InputError("nested too deeply", file=file) from None
 
 
-class _Loader(yaml.SafeLoader):
-    """The safe loader, with a limit to what merge keys may multiply."""
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Put what `<<` names in its place."""
-        super().flatten_mapping(node)
-        if len(node.value) > MOST_VALUES:
-            raise yaml.constructor.ConstructorError(None, None, "too many values", node.start_mark)
-
-
 class _Reader:
     """Turns a tree of YAML nodes into plain values, noting where each one stands."""
 
-    def __init__(self, loader: _Loader, file: str, places: dict[KeyPath, Place]) -> None:
+    def __init__(self, loader: yaml.SafeLoader, file: str, places: dict[KeyPath, Place]) -> None:
         self._loader, self._file, self._places = loader, file, places
         self._open: set[int] = set()
         self._values = 0
@@ -206,7 +202,8 @@ class _Reader:
     def _key(self, node: yaml.Node, path: KeyPath) -> Hashable:
         if isinstance(node, yaml.ScalarNode):
             key = self._scalar(node, path)
-            if isinstance(key, Hashable):
+            beyond_use = isinstance(key, int) and abs(key) > MOST_NUMBER_AS_TEXT
+            if isinstance(key, Hashable) and not beyond_use:
                 return key
         raise self._error("a key must be a word", node, path)
 

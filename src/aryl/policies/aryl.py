@@ -22,7 +22,7 @@ from aryl.core.pending import QueueKey
 from aryl.policies.admission import Starter, admit, start_where_free
 from aryl.policies.displace import start_over_flexible
 from aryl.policies.draft import Draft
-from aryl.policies.explain import explain_wait
+from aryl.policies.explain import MOST_NAMED, explain_wait
 from aryl.policies.loaning import Loaning
 from aryl.policies.order import ORDERS
 from aryl.policies.patience import faster_from_s, patient
@@ -81,13 +81,12 @@ class Aryl:
         if reason.wait is Wait.NEXT_PASS and self.reserving is not None:
             held = self.reserving.holding_back(Draft(cluster), self._starters(), self.scatter, job_id)
             if held is not None:
-                return WaitReason(job_id, Wait.RESERVED, reason.needed_gpus, reason.free_gpus, behind=(held,))
+                return replace(reason, wait=Wait.RESERVED, behind=(held,), starts_s=None)
         if reason.wait in (Wait.NOT_ENOUGH_FREE, Wait.FRAGMENTED) and self.preempting is not None:
-            rested_s = self.preempting.victims_rest_until(Draft(cluster), cluster.jobs[job_id], self.scatter)
-            if rested_s is not None:
-                return WaitReason(
-                    job_id, Wait.VICTIMS_REST, reason.needed_gpus, reason.free_gpus, starts_s=rested_s
-                )
+            resting = self.preempting.resting_victims(Draft(cluster), cluster.jobs[job_id], self.scatter)
+            if resting is not None:
+                rested_s, victims = resting
+                return replace(reason, wait=Wait.VICTIMS_REST, behind=victims[:MOST_NAMED], starts_s=rested_s)
         return reason
 
     def _starters(self) -> tuple[Starter, ...]:

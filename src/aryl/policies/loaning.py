@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from aryl.core.cluster import Cluster, Job, Server
+from aryl.core.cluster import LOAN_RETRY_S, Cluster, Job, Server
 from aryl.core.decision import Preemption, Recall
 from aryl.core.free_index import LANES_PER_SHELF, OFF_SHELF
 from aryl.core.model import LIVE_STATES, Tenure
@@ -73,6 +73,7 @@ class Loaning:
             if count == 0:
                 return
             if not server.lendable(cluster.now):
+                draft.wake_at(server.called_off_s + LOAN_RETRY_S)
                 continue
             draft.lend.append(server.spec.server_id)
             # One that still has to be handed over isn't there yet.

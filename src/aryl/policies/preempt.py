@@ -61,15 +61,21 @@ class Preempting:
 
         return start
 
-    def victims_rest_until(self, draft: Draft, job: Job, scatter: Scatter) -> float | None:
-        """When those that the job could preempt have run long enough, if that is all that it waits for."""
-        ends_s = []
+    def resting_victims(
+        self, draft: Draft, job: Job, scatter: Scatter
+    ) -> tuple[float, tuple[str, ...]] | None:
+        """When those that the job could preempt have run long enough, and who they are, if that is all that
+        it waits for.
+        """
+        rests = []
         for cause in _entitled(draft, job):
             resting = self._candidates(draft, job, cause, rested_only=False)
             found = _fewest(draft, job, resting, cause, scatter)
             if found is not None:
-                ends_s.append(max(self._rested_s(victim) for victim in found[1]))
-        return min((end_s for end_s in ends_s if end_s > draft.cluster.now), default=None)
+                rested_s = max(self._rested_s(victim) for victim in found[1])
+                if rested_s > draft.cluster.now:
+                    rests.append((rested_s, tuple(victim.spec.job_id for victim in found[1])))
+        return min(rests, default=None)
 
     def _rested_s(self, job: Job) -> float:
         """When a live job has run long enough to be preempted."""

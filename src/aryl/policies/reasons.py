@@ -26,10 +26,12 @@ class Wait(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WaitReason:
-    """One job's reason. GPU counts are of GPUs that the job could use; `starts_s` is an estimate, absolute,
-    or None.
+    """One job's reason. GPU counts are of GPUs that the job could use together: of the type of which most of
+    its workers would find room, or of all types if it may be mixed. `starts_s` is an estimate, absolute, or
+    None.
 
-    `behind` names what is in the way: the head of the queue, or the jobs to end before it can start.
+    `behind` names what is in the way: the head of the queue, the jobs to end before it can start, those that
+    are leaving its place, those that it may preempt once they have rested, or who holds the reservation.
     """
 
     job_id: str

@@ -29,8 +29,8 @@ PLANS_NAMED = 4
 
 
 class Loop:
-    """Drives one cluster with one policy. `policy_wall_s` is the time spent deciding (for reports, never for
-    decisions).
+    """Drives one cluster with one policy. `policy_wall_s` is the time spent deciding, `last_pass_s` that of
+    the last pass (for reports, never for decisions).
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Loop:
         self.events = 0
         self.passes = 0
         self.policy_wall_s = 0.0
+        self.last_pass_s = self.longest_pass_s = 0.0
 
     def record(self, event: Event) -> None:
         """Let one fact change the cluster, and journal it. One that can't be raises and is not journaled."""
@@ -81,10 +82,12 @@ class Loop:
 
     def decide(self) -> None:
         """One pass over the state: first what has to follow from it, then what the policy wants."""
-        self._commit(upkeep.due(self.cluster))
+        self._keep_up()
         began_s = perf_counter()
         decision = self.policy.decide(self.cluster)
-        self.policy_wall_s += perf_counter() - began_s
+        self.last_pass_s = perf_counter() - began_s
+        self.policy_wall_s += self.last_pass_s
+        self.longest_pass_s = max(self.longest_pass_s, self.last_pass_s)
         self.passes += 1
         if decision.wake_at_s <= self.cluster.now:
             raise DecisionError(
@@ -96,12 +99,17 @@ class Loop:
             check(self.cluster, decision)
             self._commit(diff(self.cluster, decision))
             # An idle server that has just been asked back is empty already.
-            self._commit(upkeep.due(self.cluster))
+            self._keep_up()
 
     def run(self) -> None:
         """Go on until nothing will ever happen again."""
         while self.step():
             pass
+
+    def _keep_up(self) -> None:
+        """Do what is due, and what is due then: a job that was in trouble may have to leave a server too."""
+        while (plan := upkeep.due(self.cluster)).steps:
+            self._commit(plan)
 
     def _commit(self, plan: Plan) -> None:
         if not plan.steps:

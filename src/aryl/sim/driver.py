@@ -36,8 +36,8 @@ _ENDLESS = (_FAILURE, _DEMAND)
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """What changes cost, in seconds: standing still after a restart or a resize, the time that leaving workers
-    take, and, where loans are confirmed, the time until the inference side has let go of a server.
+    """What changes cost, in seconds: standing still after a restart or a resize, the time that leaving
+    workers take, and, where loans are confirmed, the time until the inference side lets go of a server.
     """
 
     restart_s: float = 63.0
@@ -175,8 +175,7 @@ class SimDriver:
                 back_s = max(self._up_s(job), now)
                 self._push(_REPORT, Launched(back_s, job_id, job.attempt))
             elif job.state is JobState.RESIZING:
-                resized_s = max(job.grown_s, job.scaled_in_s) + overheads.resize_s
-                back_s = max(resized_s, self._up_s(job), now)
+                back_s = max(job.progress.since_s + overheads.resize_s, self._up_s(job), now)
                 self._push(_REPORT, Resized(back_s, job_id, job.attempt, job.revision))
             self._expect_finish(job, back_s, cluster)
 

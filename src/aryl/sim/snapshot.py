@@ -1,8 +1,8 @@
-"""A cluster as bytes and back: what a dry run or a comparison of policies works on while the real one goes on.
+"""A cluster as bytes and back: what dry runs and comparisons of policies work on while the real one goes on.
 
 Bytes, and not a second set of objects, because whoever asks may sit in another thread or process; and pickled
-field by field, because the snapshot is taken while the loop waits (about 16 ms for 500 servers, 500 running
-and 2,000 waiting jobs, a third of what pickle takes by itself). Jobs that are over are left out: nothing that
+field by field, because the loop waits while the snapshot is taken (about 16 ms for 500 servers, 500 running
+and 2,000 waiting jobs, half of what pickle takes by itself). Jobs that are over are left out: nothing that
 lies ahead depends on them, and there are ever more of them.
 """
 
@@ -49,8 +49,8 @@ def restore(blob: bytes) -> Cluster:
 
 
 def rebuild(cluster: Cluster, policy: Policy) -> Cluster:
-    """Hand a cluster over to another policy, in place, and return it: the queue in its order, and nothing that
-    it can't deal with.
+    """Hand a cluster over to another policy, in place, and return it: the queue in its order, and nothing
+    that it can't deal with.
 
     Waiting jobs that the policy could never start are cancelled, as it wouldn't have accepted them. A policy
     that doesn't lend lets loans run out: nothing more is placed on those servers, and they go home when their

@@ -18,7 +18,7 @@ from aryl.core.speedup import LINEAR, Speedup
 from aryl.errors import InputError, nearest_word
 from aryl.files.cluster_config import PoolConfig
 from aryl.policies.policy import Policy
-from aryl.sim.demand import Need, reports
+from aryl.sim.demand import reports
 from aryl.sim.driver import Overheads, SimDriver
 from aryl.sim.experiment import Experiment, JobsConfig, ScriptedEvent
 from aryl.sim.experiment_jobs import InlineJob
@@ -28,6 +28,7 @@ from aryl.traces.curves import load_curve, scale_curve, window_curve
 from aryl.traces.estimates import perturb_estimates
 from aryl.traces.load import load_trace
 from aryl.traces.model import Trace, TraceJob
+from aryl.traces.need import Need
 
 
 @dataclass(frozen=True, slots=True)

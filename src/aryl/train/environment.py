@@ -1,7 +1,7 @@
 """What a worker is told about itself, read once from its environment.
 
-Outside of Aryl, where ARYL_JOB_ID is absent, the same script runs as a single worker, or as torchrun set it up.
-A variable that can't be read counts as absent: a training script must not die of it.
+Outside of Aryl, where ARYL_JOB_ID is absent, the same script runs as a single worker, or as torchrun set it
+up. A variable that can't be read counts as absent: a training script must not die of it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 class Environment:
     """A worker's place in its job.
 
-    `rank` and `size` are those of the collective; under torchft, where each worker is a group of its own, they
-    are 0 and 1. `worker` tells the workers of an attempt apart under every launcher. `generation` counts the
-    starts of the gang within an attempt. Folders are None where there are none.
+    `rank` and `size` are those of the collective; under torchft, where each worker is a group of its own,
+    they are 0 and 1. `worker` tells the workers of an attempt apart under every launcher. `generation` counts
+    the starts of the gang within an attempt. Folders are None where there are none.
     """
 
     job_id: str = ""

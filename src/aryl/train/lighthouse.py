@@ -1,7 +1,7 @@
 """The lighthouse of a torchft job: it keeps the quorum. `python -m aryl.train.lighthouse --port-file FILE`.
 
-It is torchft's own, with settings under which a lost worker is noticed in half a second, and loaded without torch,
-which the package would import: 14 MB and a hundredth of a second instead of 300 MB and two seconds.
+It is torchft's own, with settings under which a lost worker is noticed in half a second, and loaded without
+torch, which the package would import: 14 MB and a hundredth of a second instead of 300 MB and two seconds.
 
 Every worker of the job has to go on when it dies, so it should outlive whoever started it, as the workers do.
 """
@@ -50,6 +50,7 @@ def _extension() -> Any:
     folders = package.submodule_search_locations if package is not None else None
     for folder in folders or ():
         for file in Path(folder).glob("_torchft*.so"):
+            os.environ.setdefault("RUST_LOG", "error")  # by default it writes several lines a step
             loader = ExtensionFileLoader("_torchft", str(file))
             spec = spec_from_loader("_torchft", loader)
             if spec is None:  # a loader that was just made always gives one
@@ -62,8 +63,12 @@ def _extension() -> Any:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one until SIGTERM or SIGINT; its address goes to `--port-file`, whole or not at all, or to stdout."""
-    parser = argparse.ArgumentParser(prog="aryl.train.lighthouse", description="torchft's lighthouse for one job")
+    """Run one until SIGTERM or SIGINT; its address goes to `--port-file`, whole or not at all, or to
+    stdout.
+    """
+    parser = argparse.ArgumentParser(
+        prog="aryl.train.lighthouse", description="torchft's lighthouse for one job"
+    )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0: any that is free")
     parser.add_argument("--port-file", default="", help="where to write the address; default: stdout")

@@ -8,10 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import PlainValidator, model_validator
+from pydantic import BeforeValidator, WithJsonSchema, model_validator
 
 from aryl.core import speedup
 from aryl.files.fields import Share, Strict, fault, speed, whole_number
+
+_POINTS = {
+    "type": "object",
+    "minProperties": 1,
+    "propertyNames": {"pattern": "^[1-9][0-9]*$"},
+    "additionalProperties": {"type": "number", "exclusiveMinimum": 0},
+}
 
 SPEEDUP_FORMS = 'linear, {amdahl: 0.05} or {points: {"4": 1.0, "8": 1.8}}'
 
@@ -30,6 +37,9 @@ def _speedup_points(value: object) -> dict[int, float]:
     return dict(ordered)
 
 
+SpeedupPoints = Annotated[dict[int, float], BeforeValidator(_speedup_points), WithJsonSchema(_POINTS)]
+
+
 class SpeedupConfig(Strict):
     """Speed by number of workers: Amdahl's law with a serial share, or measured points.
 
@@ -37,7 +47,7 @@ class SpeedupConfig(Strict):
     """
 
     amdahl: Share | None = None
-    points: Annotated[dict[int, float], PlainValidator(_speedup_points)] | None = None
+    points: SpeedupPoints | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -6,12 +6,25 @@ project has its names left out (None), never made up.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from aryl.core.model import JobState, Pool, Tenure
 from aryl.policies.reasons import Wait
+
+
+def _named(reason: object) -> object:
+    return Wait.__members__.get(reason, reason) if isinstance(reason, str) else reason
+
+
+# Scripts rely on the names; the values are texts for people.
+WaitName = Annotated[
+    Wait,
+    BeforeValidator(_named),
+    PlainSerializer(lambda reason: reason.name, return_type=str),
+    WithJsonSchema({"type": "string", "enum": [reason.name for reason in Wait], "title": "Wait"}),
+]
 
 
 class View(BaseModel):
@@ -21,9 +34,9 @@ class View(BaseModel):
 
 
 class Request(BaseModel):
-    """Base of what the API takes: unknown keys are errors."""
+    """Base of what the API takes: unknown keys are errors, and so is `true` or `"1"` for a number."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class PlaceView(View):
@@ -101,7 +114,7 @@ class WhyView(View):
 
     job_id: str
     state: JobState
-    reason: Wait | None
+    reason: WaitName | None
     text: str
     needed_gpus: int = 0
     free_gpus: int = 0

@@ -1,8 +1,8 @@
 """What the daemon and the supervisor say to each other: one JSON object a line, over a Unix stream socket.
 
-A request is `{"id": n, "op": name, ...}`. Its answer is `{"re": n, "ok": {...}}`, or `{"re": n, "error": kind,
-"text": why}` with a kind of `Refusal`. An event is `{"event": name, ...}` and may come at any time after hello.
-Whatever doesn't fit raises `ProtocolError`, which names the field.
+A request is `{"id": n, "op": name, ...}`. Its answer is `{"re": n, "ok": {...}}`, or `{"re": n, "error":
+kind, "text": why}` with a kind of `Refusal`. An event is `{"event": name, ...}` and may come at any time
+after hello. Whatever doesn't fit raises `ProtocolError`, which names the field.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class WorkerKey:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """What to start. `env` is the complete environment; the supervisor adds only `ARYL_WORKER`. `gpus` are the
-    GPU indices that it holds. A limit of 0 is no limit. `meta` is free for the backend, and comes back in the
-    status. The program is looked up in the PATH of `env`; no shell is involved.
+    """What to start. `env` is the complete environment; the supervisor adds only `ARYL_WORKER`. `gpus` are
+    the GPU indices that it holds. A limit of 0 is no limit. `meta` is free for the backend, and comes back in
+    the status. The program is looked up in the PATH of `env`; no shell is involved.
     """
 
     key: WorkerKey
@@ -86,8 +86,9 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True)
 class StopSchedule:
-    """When a worker that is to leave gets what, in unix seconds; times in the past mean at once. `notice_signal`
-    is a name such as `USR1`; empty means no notice. If it isn't gone `stuck_after_s` after SIGKILL, it is stuck.
+    """When a worker that is to leave gets what, in unix seconds; times in the past mean at once.
+    `notice_signal` is a name such as `USR1`; empty means no notice. If it isn't gone `stuck_after_s` after
+    SIGKILL, it is stuck.
     """
 
     notice_signal: str
@@ -100,9 +101,9 @@ class StopSchedule:
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
     """What the supervisor knows of a worker. `exit_code` is None while it lives, when a signal ended it (then
-    `signal` has its number), and when it is lost. `reason` says in words what was wrong, if it knows more than
-    the code. A program that can't be started has ended with 127 (not found) or 126 (anything else), as shells
-    have it, and a reason.
+    `signal` has its number), and when it is lost. `reason` says in words what was wrong, if it knows more
+    than the code. A program that can't be started has ended with 127 (not found) or 126 (anything else), as
+    shells have it, and a reason.
     """
 
     key: WorkerKey

@@ -10,6 +10,7 @@ from __future__ import annotations
 from aryl.live.store.journal import SqlJournal
 from aryl.live.store.leadership import Leadership
 from aryl.live.store.rows import (
+    NO_CHANGES,
     Changes,
     HistoryRow,
     IdempotencyError,
@@ -26,6 +27,7 @@ from aryl.live.store.rows import (
 from aryl.live.store.store import Store
 
 __all__ = [
+    "NO_CHANGES",
     "Changes",
     "HistoryRow",
     "IdempotencyError",

@@ -1,0 +1,169 @@
+"""After a change of daemons: what runs, against what the journal says should run.
+
+The supervisor kept everything; the journal may be a step ahead of it (an order that was never carried out) or
+behind it (an end that nobody was there to hear of). For each gang of the journal one of these holds:
+
+* nothing of it is known: its launch was never carried out, or it ran and is lost;
+* it runs at the journal's revision: whatever has ended meanwhile is told now;
+* it runs at an older revision: the resize is carried out now;
+* it was to be stopped: it is told again, which changes nothing if it was told before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from aryl.backends.local_elastic import LIGHTHOUSE_RANK, ElasticAttempt
+from aryl.backends.local_gang import Attempt, Hands, Stage, Worker, workers_by_server
+from aryl.backends.port import Gang, GangFailed, Launcher, Phase
+from aryl.backends.supervisor.protocol import WorkerState, WorkerStatus
+
+NEVER_SEEN = "nothing of it is left, and nobody knows how it ended"
+
+
+def new_attempt(gang: Gang, hands: Hands) -> Attempt:
+    """The attempt of a gang, by the way in which it is resized."""
+    elastic = gang.program.launcher is Launcher.TORCHFT
+    return ElasticAttempt(gang, hands) if elastic else Attempt(gang, hands)
+
+
+def adopt(gang: Gang, statuses: Sequence[WorkerStatus], hands: Hands) -> Attempt:
+    """The attempt as it is, having told what the journal doesn't know, and done what was left undone.
+
+    `statuses` are all that the supervisor knows of this attempt.
+    """
+    attempt = new_attempt(gang, hands)
+    workers = [status for status in statuses if status.key.rank != LIGHTHOUSE_RANK]
+    if not workers:
+        _begin_again(attempt)
+        return attempt
+    attempt.generation = max(status.key.generation for status in workers)
+    present = [status for status in workers if status.key.generation == attempt.generation]
+    attempt.port = int(present[0].meta["port"])
+    attempt.started_unix_s = min(status.started_unix_s or time.time() for status in present)
+    revision = min(int(status.meta["revision"]) for status in present)
+    # Those whose supervisor died left no trace of how they ended; their servers are reported instead.
+    known = [status for status in present if status.state is not WorkerState.LOST]
+    attempt.workers = {status.key: _worker(status) for status in known}
+    if isinstance(attempt, ElasticAttempt):
+        _adopt_elastic(attempt, statuses)
+    if gang.phase is Phase.STOPPING:
+        attempt.stop(save=True)
+    elif isinstance(attempt, ElasticAttempt):
+        _settle_elastic(attempt, known)
+    elif revision < gang.revision:
+        _carry_out_resize(attempt)
+    else:
+        _catch_up(attempt, known)
+    return attempt
+
+
+def _begin_again(attempt: Attempt) -> None:
+    gang = attempt.gang
+    if gang.phase is Phase.STOPPING:
+        attempt.stop(save=False)
+    elif gang.launched:
+        attempt.over(GangFailed(time.time(), gang.job_id, gang.attempt, (), float("inf"), NEVER_SEEN))
+    else:
+        attempt.launch()
+
+
+def _worker(status: WorkerStatus) -> Worker:
+    return Worker(
+        status.key,
+        status.server_id,
+        int(status.meta["workers"]),
+        started=status.state is not WorkerState.STARTING,
+        leaving=status.told_to_stop,
+    )
+
+
+def _carry_out_resize(attempt: Attempt) -> None:
+    """The journal has a later revision than what runs: all leave, and start again as the journal says."""
+    before: dict[str, int] = {}
+    for worker in attempt.workers.values():
+        before[worker.server_id] = before.get(worker.server_id, 0) + worker.workers
+    after = workers_by_server(attempt.gang)
+    attempt.note_leaving(before, after)
+    attempt.up = attempt.resizing = True
+    attempt.stage = Stage.RESTARTING
+    attempt.tell_to_leave(attempt.alive, notice=True)
+    attempt.all_gone()
+
+
+def _catch_up(attempt: Attempt, known: Sequence[WorkerStatus]) -> None:
+    """Tell the journal what it may not know; what it knows already changes nothing."""
+    attempt.up = False
+    attempt.resizing = attempt.gang.revision > 0
+    attempt.settle()
+    _skip_reported(attempt, known)
+    # One that ended badly by itself comes before those that were told to end because of it.
+    for status in sorted(known, key=lambda status: status.told_to_stop):
+        if status.state.ended:
+            attempt.on_exited(status, attempt.hands.exit_code(status))
+
+
+def _skip_reported(attempt: Attempt, known: Sequence[WorkerStatus]) -> None:
+    """The journal counts fewer workers on a server than were started: so many are known to be done."""
+    reported = {server_id: -count for server_id, count in workers_by_server(attempt.gang).items()}
+    for worker in attempt.workers.values():
+        reported[worker.server_id] = reported.get(worker.server_id, 0) + worker.workers
+    for status in known:
+        worker = attempt.workers[status.key]
+        if status.state.ended and status.exit_code == 0 and reported.get(worker.server_id, 0) > 0:
+            reported[worker.server_id] -= worker.workers
+            worker.reported = True
+
+
+def _adopt_elastic(attempt: ElasticAttempt, statuses: Sequence[WorkerStatus]) -> None:
+    ranks = [status.key.rank for status in statuses if status.key.rank != LIGHTHOUSE_RANK]
+    attempt.next_rank = max(ranks, default=-1) + 1
+    houses = [status for status in statuses if status.key.rank == LIGHTHOUSE_RANK]
+    attempt.lighthouses = max((status.key.generation for status in houses), default=-1) + 1
+    attempt.lighthouse = next((status.key for status in houses if not status.state.ended), None)
+
+
+def _settle_elastic(attempt: ElasticAttempt, known: Sequence[WorkerStatus]) -> None:
+    gang = attempt.gang
+    if attempt.lighthouse is None:
+        attempt.start_lighthouse()
+    alive: dict[str, int] = {}
+    for status in known:
+        if not status.state.ended and not status.told_to_stop:
+            alive[status.server_id] = alive.get(status.server_id, 0) + 1
+    ended = [status for status in known if status.state.ended]
+    attempt.finishing = any(status.exit_code == 0 and not status.told_to_stop for status in ended)
+    leaving: dict[str, int] = {}
+    for status in known:
+        if status.told_to_stop:
+            leaving[status.server_id] = leaving.get(status.server_id, 0) + 1
+    # Whoever was told to leave may or may not have been reported: once more does no harm.
+    attempt.owed = dict(leaving)
+    attempt.resizing = gang.revision > 0
+    for status in ended:
+        if status.told_to_stop:
+            attempt.workers[status.key].ended = True
+            attempt.report_gone({status.server_id: 1})
+        elif status.exit_code != 0:
+            # It was replaced, or is replaced now.
+            del attempt.workers[status.key]
+        else:
+            worker = attempt.workers[status.key]
+            worker.ended, worker.code = True, 0
+    if attempt.finishing:
+        counts = {
+            server_id: count - alive.get(server_id, 0)
+            for server_id, count in workers_by_server(gang).items()
+            if count > alive.get(server_id, 0)
+        }
+        for worker in attempt.workers.values():
+            worker.reported = worker.ended
+        attempt.tell_done(counts)
+        if not attempt.alive:
+            attempt.finish()
+            return
+    attempt.fill_up()
+    if gang.launched:
+        attempt.up = True
+    attempt.settle()

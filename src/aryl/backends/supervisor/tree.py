@@ -1,0 +1,114 @@
+"""Processes as /proc shows them, and signals that can't hit the wrong one.
+
+A process is its number and the moment it started: numbers are used again. A signal is sent through a
+descriptor of the process that was checked against that moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from aryl.backends.supervisor.protocol import MARKER
+
+_MARKER_BYTES = MARKER.encode("ascii") + b"="
+_MAX_ENVIRON_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process. `start_ticks` counts from boot. `gone`: it has ended, and only its parent doesn't know."""
+
+    pid: int
+    parent: int
+    group: int
+    session: int
+    start_ticks: int
+    gone: bool
+
+
+def boot_id() -> str:
+    """Names this boot of the machine: start times of another one mean nothing."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def read(pid: int) -> Process | None:
+    """The process with this number, or None."""
+    try:
+        handle = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+        try:
+            data = os.read(handle, 4096)
+        finally:
+            os.close(handle)
+    except OSError:
+        return None
+    # The name of the program stands in parentheses and may hold anything, also parentheses.
+    fields = data[data.rfind(b")") + 2 :].split()
+    if len(fields) < 20:
+        return None
+    # A first thread that has ended while others go on looks like a zombie, but is none.
+    gone = fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
+    return Process(pid, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), gone)
+
+
+def snapshot() -> dict[int, Process]:
+    """All processes that haven't ended."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            process = read(int(name))
+            if process is not None and not process.gone:
+                found[process.pid] = process
+    return found
+
+
+def deliver(process: Process, number: int) -> bool:
+    """Send a signal to that very process. False if it couldn't be: it is gone, or isn't ours."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return False
+    except OSError:  # an old kernel, or no descriptor left
+        handle = -1
+    try:
+        again = read(process.pid)
+        if again is None or again.start_ticks != process.start_ticks:
+            return False
+        if handle >= 0:
+            signal.pidfd_send_signal(handle, number)
+        else:
+            os.kill(process.pid, number)
+        return True
+    except OSError:
+        return False
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+def would_end(process: Process, number: int) -> bool:
+    """Whether the process has made no arrangement for the signal, so that it would most likely end it."""
+    bit = 1 << (number - 1)
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{process.pid}/status", "rb") as file:
+        for line in file:
+            # Caught, ignored, or blocked because a thread waits for it.
+            if line.startswith((b"SigBlk:", b"SigIgn:", b"SigCgt:")) and int(line.split()[1], 16) & bit:
+                return False
+    return True
+
+
+def marker(pid: int) -> str:
+    """The supervisor's mark in the environment that the process was started with, or an empty text."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            data = b"\0" + file.read(_MAX_ENVIRON_BYTES)
+    except OSError:
+        return ""
+    _, found, rest = data.partition(b"\0" + _MARKER_BYTES)
+    return rest.partition(b"\0")[0].decode("utf-8", "replace") if found else ""

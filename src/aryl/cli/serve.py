@@ -1,0 +1,66 @@
+"""`aryl serve`: run the control plane until it is told to stop."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aryl.cli.output import note
+
+if TYPE_CHECKING:
+    from aryl.live.foresight import Foresight
+
+SERVE_EPILOG = """Examples:
+
+  aryl serve
+
+  aryl serve --config cluster.yaml
+
+  aryl serve --config cluster.yaml --set listen=127.0.0.1:9000 --set policy=fifo
+"""
+
+
+def serve(
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", metavar="FILE.yaml", help="The configuration.")
+    ] = None,
+    backend: Annotated[str | None, typer.Option(metavar="NAME", help="What runs the workers: local.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change one key of the configuration."),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every request too.")] = False,
+) -> None:
+    """Schedule real jobs on the GPUs of this machine, or on emulated ones, until SIGTERM or Ctrl-C.
+
+    Running jobs outlive it: they go on while it is away, and the next one on the same state folder adopts
+    them.
+    """
+    from aryl.cli.live_logging import log_to_stderr
+    from aryl.live.config import load_serve_config
+    from aryl.live.daemon import Daemon
+
+    overrides = [*(settings or ()), *([f"backend={backend}"] if backend else ())]
+    loaded = load_serve_config(config, overrides)
+    log_to_stderr(verbose)
+    daemon = Daemon(loaded, look_ahead())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _signal, _frame: daemon.stop())
+    daemon.run(lambda url: note(f"listening on {url}; state in {loaded.state}"))
+    note("stopped; what runs goes on")
+
+
+def look_ahead() -> Foresight:
+    """The simulator, as the daemon asks it: the live side doesn't import it, so the two meet here."""
+    from aryl.core.cluster import Cluster
+    from aryl.sim.snapshot import snapshot
+    from aryl.sim.whatif import WhatIf
+
+    class Ahead(WhatIf):
+        def snapshot(self, cluster: Cluster) -> bytes:
+            return snapshot(cluster)
+
+    return Ahead()

@@ -1,0 +1,347 @@
+"""The configuration of `aryl serve`: the cluster, where state is kept, who may come in, how patient it is.
+
+Cluster, demand and policy are written as in an experiment, so that what was simulated can be run. Relative
+paths are relative to the configuration file; all are absolute once it is loaded. What depends on other
+machines (whether the store can be opened, whether the address is one that needs tokens) is checked where it
+is used.
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, PlainValidator, model_validator
+
+from aryl.errors import InputError, nearest_word
+from aryl.files.cluster_config import ClusterConfig, InferencePoolConfig, PoolConfig
+from aryl.files.faults import Place
+from aryl.files.fields import (
+    UNFIT,
+    PositiveCount,
+    PositiveNumber,
+    PositiveSeconds,
+    Seconds,
+    Section,
+    Share,
+    Text,
+    choice,
+    fault,
+    whole_number,
+)
+from aryl.files.inference_fields import Headroom, Points
+from aryl.files.yaml_source import YamlSource, plain_values, read_yaml
+from aryl.wire.job_file_fields import (
+    EXPECTED_NAME,
+    Command,
+    argument_vector,
+    clean_path,
+    is_name,
+    path_text,
+)
+
+MOST_FILE_BYTES = 2**20
+MOST_GPU_INDEX = 1023
+
+_WHAT = "a configuration"
+_KEYS = "cluster, listen and so on"
+_LISTEN = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+# For `aryl serve` without a file: enough to try everything on a machine without GPUs.
+_DEFAULT_CLUSTER = ClusterConfig(
+    training=PoolConfig(servers=2, gpus_per_server=4),
+    inference=InferencePoolConfig(servers=2, gpus_per_server=4),
+)
+
+
+def _listen(value: object) -> str:
+    match = _LISTEN.fullmatch(value) if isinstance(value, str) else None
+    if match is None or int(match["port"]) > 65535:
+        raise fault("wrong value", expected="HOST:PORT, such as 127.0.0.1:8642 or [::1]:8642")
+    return match[0]
+
+
+def _store(value: object) -> str:
+    # What was found isn't shown: it may hold a password.
+    if not isinstance(value, str) or "://" not in value or UNFIT.search(value):
+        raise fault(
+            "not the URL of a store", expected="sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
+        )
+    return value
+
+
+def _policy(value: str) -> str:
+    from aryl.policies.catalogue import parse_policy
+
+    try:
+        parse_policy(value)
+    except InputError as error:
+        found = value if error.found is None else error.found
+        raise fault(error.message, expected=error.expected, nearest=error.nearest, found=found) from None
+    return value
+
+
+def _off_is_a_word(value: object) -> object:
+    """YAML reads a bare `off` as false."""
+    return "off" if value is False else value
+
+
+def _folder(value: object) -> str:
+    return clean_path(path_text(value))
+
+
+def _folders(value: object) -> list[str]:
+    if not isinstance(value, list | tuple) or not value:
+        raise fault("wrong value", expected="a list of folders")
+    return [_folder(folder) for folder in value]
+
+
+def _devices(value: object) -> dict[str, tuple[int, ...]]:
+    forms = "GPU numbers by server, such as {T1: [0, 1], T2: [2, 3]}"
+    if not isinstance(value, Mapping) or not value:
+        raise fault("wrong value", expected=forms)
+    devices: dict[str, tuple[int, ...]] = {}
+    server_of: dict[int, str] = {}
+    for server, indices in value.items():
+        name = str(server)
+        if not isinstance(indices, list | tuple):
+            raise fault("wrong value", name, expected=forms, found=indices)
+        devices[name] = tuple(whole_number(index, 0, MOST_GPU_INDEX) for index in indices)
+        for place, index in enumerate(devices[name]):
+            if index in server_of:
+                raise fault(f"GPU {index} is given twice, first to '{server_of[index]}'", name, place)
+            server_of[index] = name
+    return devices
+
+
+Folder = Annotated[str, PlainValidator(_folder)]
+
+
+class Hooks(Section):
+    """Commands that tell the inference side what becomes of a server; each gets ARYL_SERVER_ID.
+
+    `release` hands a server over, `restore` takes it back into service. A release that takes longer than
+    `drain_limit` seconds is called off, or forced, as `on_limit` says.
+    """
+
+    release: Command | None = None
+    restore: Command | None = None
+    drain_limit: PositiveSeconds = 30.0
+    on_limit: Annotated[Literal["call-off", "force"], choice("call-off", "force")] = "call-off"
+
+    @property
+    def release_command(self) -> tuple[str, ...] | None:
+        """The argument vector."""
+        return None if self.release is None else argument_vector(self.release)
+
+    @property
+    def restore_command(self) -> tuple[str, ...] | None:
+        """The argument vector."""
+        return None if self.restore is None else argument_vector(self.restore)
+
+
+class LiveInference(Section):
+    """What is known of the inference demand. Times in seconds.
+
+    A `curve` or `points` are replayed on the clock of the server; without either the inference side reports,
+    and until its first word it needs all of its servers. A report older than `stale_after` counts for
+    nothing. `lead` None: as long as a handover and a reclaim take.
+    """
+
+    curve: Text | None = None
+    points: Points | None = None
+    interpolate: Annotated[Literal["step", "line"], choice("step", "line")] = "step"
+    peak: Share = 0.95
+    interval: PositiveSeconds = 300.0
+    headroom: Headroom = Headroom(share=0.02)
+    deadline: Seconds = 0.0
+    lead: Seconds | None = None
+    stale_after: PositiveSeconds = 180.0
+    hooks: Hooks = Hooks()
+
+    @model_validator(mode="after")
+    def _one_demand(self) -> LiveInference:
+        if self.curve is not None and self.points is not None:
+            raise fault("give a curve or points, not both", "points")
+        return self
+
+
+class Quarantine(Section):
+    """A server is set apart when `failures` launches of `jobs` different jobs failed there, each within
+    `within` seconds.
+    """
+
+    within: PositiveSeconds = 2.0
+    failures: PositiveCount = 3
+    jobs: PositiveCount = 2
+
+    @model_validator(mode="after")
+    def _can_be_met(self) -> Quarantine:
+        if self.jobs > self.failures:
+            raise fault(
+                f"{self.failures} failures can't be those of {self.jobs} jobs",
+                "jobs",
+                expected=f"at most {self.failures}",
+            )
+        return self
+
+
+class Clock(Section):
+    """`speed` is how many seconds pass on the engine's clock in one of ours. Only tests and demos hurry."""
+
+    speed: PositiveNumber = 1.0
+
+
+class ServeConfig(Section):
+    """How `aryl serve` runs. Times in seconds, paths absolute.
+
+    `devices` says which GPUs of this machine make up which server, by the numbers that the driver gives them;
+    without it, and with `gpus: real`, servers take them in order. Emulated GPUs are only counted.
+    """
+
+    state: Folder
+    store: Annotated[str, PlainValidator(_store)]
+    listen: Annotated[str, PlainValidator(_listen)] = "127.0.0.1:8642"
+    backend: Annotated[Literal["local"], choice("local")] = "local"
+    policy: Annotated[Text, AfterValidator(_policy)] = "aryl"
+    cluster: ClusterConfig
+    gpus: Annotated[Literal["emulated", "real"], choice("emulated", "real")] = "emulated"
+    devices: Annotated[dict[str, tuple[int, ...]], BeforeValidator(_devices)] | None = None
+    inference: LiveInference = LiveInference()
+    workdirs: Annotated[list[str], PlainValidator(_folders)]
+    kill_wait: Seconds = 10.0
+    restart_s: Seconds = 63.0
+    resize_s: Seconds = 10.0
+    vacate_s: Seconds = 0.0
+    lease: PositiveSeconds = 15.0
+    watchdog: PositiveSeconds = 60.0
+    stuck_after: PositiveSeconds = 60.0
+    quarantine: Quarantine = Quarantine()
+    clock: Clock = Clock()
+    tokens: Annotated[
+        Literal["required", "off"], choice("required", "off"), BeforeValidator(_off_is_a_word)
+    ] = "off"
+
+    @model_validator(mode="after")
+    def _names_can_be_used(self) -> ServeConfig:
+        for pool, prefix in ((self.cluster.training, "T"), (self.cluster.inference, "I")):
+            key = "training" if prefix == "T" else "inference"
+            for index, name in enumerate(pool.server_names(prefix)):
+                if not is_name(name):
+                    raise fault(
+                        "not a name for a server",
+                        *("cluster", key, "names", index),
+                        expected=EXPECTED_NAME,
+                        found=name,
+                    )
+        for project in self.cluster.projects:
+            if not is_name(project):
+                raise fault(
+                    "not a name for a project", "cluster", "projects", project, expected=EXPECTED_NAME
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _devices_fit(self) -> ServeConfig:
+        if self.devices is None:
+            return self
+        if self.gpus != "real":
+            raise fault("emulated servers have no devices", "devices", expected="'gpus: real' beside it")
+        sizes = self._gpus_by_server()
+        for server, indices in self.devices.items():
+            if server not in sizes:
+                near = nearest_word(server[:200], sizes)
+                raise fault("no such server", "devices", server, nearest=near, found=server)
+            if len(indices) != sizes[server]:
+                raise fault(
+                    f"{len(indices)} devices for {sizes[server]} GPUs",
+                    "devices",
+                    server,
+                    expected="as many as the server has",
+                )
+        for server in sizes:
+            if server not in self.devices:
+                raise fault(f"nothing is said of server '{server}'", "devices", expected="all servers")
+        return self
+
+    def device_indices(self) -> dict[str, tuple[int, ...]] | None:
+        """The numbers of the GPUs of each server; None where they are emulated."""
+        if self.gpus == "emulated":
+            return None
+        if self.devices is not None:
+            return {server: self.devices[server] for server in self.cluster.server_names()}
+        numbers: dict[str, tuple[int, ...]] = {}
+        first = 0
+        for server, gpus in self._gpus_by_server().items():
+            numbers[server] = tuple(range(first, first + gpus))
+            first += gpus
+        return numbers
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host, without brackets, and port to listen on; port 0 is any that is free."""
+        host, _, port = self.listen.rpartition(":")
+        return host.removeprefix("[").removesuffix("]"), int(port)
+
+    def _gpus_by_server(self) -> dict[str, int]:
+        cluster = self.cluster
+        pools = ((cluster.training, "T"), (cluster.inference, "I"))
+        return {name: pool.gpus_per_server for pool, prefix in pools for name in pool.server_names(prefix)}
+
+
+def load_serve_config(path: Path | str | None = None, overrides: Sequence[str] = ()) -> ServeConfig:
+    """Read and check a configuration, with settings such as `listen=127.0.0.1:9000` on top.
+
+    Without a file everything has its default, and paths are relative to the current folder.
+
+    Raises `InputError` with file and line, or the setting, that is to blame.
+    """
+    if path is None:
+        source = YamlSource({"cluster": plain_values(_DEFAULT_CLUSTER)})
+    else:
+        source = YamlSource(*read_yaml(path, what=_WHAT, keys=_KEYS, most_bytes=MOST_FILE_BYTES))
+    for setting in overrides:
+        source = source.apply(setting, "listen=127.0.0.1:9000")
+    folder = os.path.abspath("." if path is None else os.path.dirname(path))
+    try:
+        return YamlSource(_with_paths(source.data, folder), source.places).validate(ServeConfig)
+    except RecursionError:
+        raise InputError("nested too deeply", file=source.places.get((), Place()).file) from None
+
+
+def to_mapping(config: ServeConfig) -> dict[str, Any]:
+    """The configuration as plain values, which validate to an equal one."""
+    return plain_values(config)
+
+
+def _with_paths(data: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """The data with the paths made absolute, and those filled in that are left out."""
+    full = dict(data)
+    full["state"] = _absolute(full.get("state"), folder, "aryl-state")
+    if full.get("workdirs") is None:
+        full["workdirs"] = [folder]
+    elif isinstance(full["workdirs"], list):
+        full["workdirs"] = [_absolute(root, folder, None) for root in full["workdirs"]]
+    full["inference"] = _with_curve(full.get("inference"), folder)
+    store, relative = full.get("store"), "sqlite:///"
+    if store is None and isinstance(full["state"], str):
+        full["store"] = f"{relative}{full['state']}/aryl.db"
+    elif isinstance(store, str) and store.startswith(relative) and store != relative:
+        full["store"] = relative + _absolute(store.removeprefix(relative), folder, None)
+    return full
+
+
+def _with_curve(inference: Any, folder: str) -> Any:
+    """A curve is a name in the catalogue, unless there is such a file."""
+    curve = inference.get("curve") if isinstance(inference, dict) else None
+    if not isinstance(curve, str) or UNFIT.search(curve) or not os.path.isfile(os.path.join(folder, curve)):
+        return inference
+    return {**inference, "curve": os.path.join(folder, curve)}
+
+
+def _absolute(path: Any, folder: str, default: str | None) -> Any:
+    if path is None:
+        path = default
+    return os.path.join(folder, path) if isinstance(path, str) and path.strip() else path

@@ -1,0 +1,265 @@
+"""The real world, as the loop sees it: `ClusterDriver` on the wall clock.
+
+Facts of the backend, accepted jobs, commands and the inference side's word gather in an inbox. `poll` sleeps
+until something is there and hands out what it means, all at the one instant at which it was heard, in the
+order that the simulator uses: completions, reports, operators, submissions, demand. `apply` turns a plan that
+is in the journal into orders, each idempotent. After a restart `take_over` repeats the orders that follow
+from the state.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import assert_never
+
+from aryl.backends import port
+from aryl.backends.port import Backend, Gang, Phase, Program
+from aryl.core import events as ev
+from aryl.core.cluster import Cluster, Job
+from aryl.core.model import JobState
+from aryl.core.plan import Cause, Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Stop
+from aryl.errors import ArylError, FencedError
+from aryl.live.clock import WallClock
+from aryl.live.demand import InferenceSource
+from aryl.live.facts import Interpreter
+from aryl.live.hooks import Handover, HookRunner, LoanHooks
+from aryl.live.inbox import Command, Halt, Happened, Inbox, NewJob, Note, Question
+
+_log = logging.getLogger(__name__)
+
+# The loop comes by at least so often, in real seconds, so that one that doesn't is noticed.
+TURN_S = 1.0
+REOPEN_AFTER_S = 1.0
+# Facts are taken in while they pour in, but not for ever: others wait for a pass.
+GATHER_S = 0.01
+
+# What comes first at one instant, as in the simulator.
+# Users and operators are heard in the order in which they spoke.
+_COMPLETION, _REPORT, _USER, _DEMAND = range(4)
+
+
+class LiveDriver:
+    """Implements `ClusterDriver`. Made for one loop; `programs` finds what a job runs."""
+
+    def __init__(
+        self,
+        clock: WallClock,
+        backend: Backend,
+        programs: Callable[[str], Program],
+        source: InferenceSource,
+        interpreter: Interpreter,
+        hooks: LoanHooks | None = None,
+    ) -> None:
+        self.inbox = Inbox()
+        self.last_turn_s = time.monotonic()
+        self.stalls = 0
+        self._clock, self._backend, self._programs = clock, backend, programs
+        self._source, self._interpreter = source, interpreter
+        self._hooks = HookRunner(hooks or LoanHooks(), self._released)
+        self._cluster: Cluster | None = None
+        self._fence = 0
+        self._to_answer: list[Future[None]] = []
+        self._to_forget: list[tuple[str, int]] = []
+        self._halting = threading.Event()
+        self._error: BaseException | None = None
+
+    def take_over(self, cluster: Cluster, fence: int) -> None:
+        """Begin with the state that the journal gives: adopt what runs, repeat what was left undone.
+
+        Raises FencedError, or ArylError if the backend can't be reached.
+        """
+        self._cluster, self._fence = cluster, fence
+        self._interpreter.troubles.take_over(cluster, cluster.now)
+        self._backend.open(fence, self._gangs(cluster), self.inbox.put)
+        for server in cluster.servers:
+            if server.handing_over:
+                self._hooks.release(server.spec.server_id)
+        # A first pass, whatever happens: the daemon may have died between an event and its pass.
+        self.inbox.put(Happened(lambda _, now_s: (ev.Tick(now_s),)))
+
+    def halt(self, error: BaseException | None = None) -> None:
+        """Let `poll` say that there will be no more."""
+        self.inbox.put(Halt(error))
+
+    def close(self) -> None:
+        """Let go of everything without touching what runs."""
+        self._hooks.close()
+        self._backend.close()
+        self.inbox.close()
+
+    @property
+    def failed_restores(self) -> int:
+        """Servers that may not be back in service because their hook failed."""
+        return self._hooks.failures
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why the loop was halted, if it wasn't by request."""
+        return self._error
+
+    def poll(self, deadline_s: float) -> Sequence[ev.Event] | None:
+        """What has happened, at the instant at which it is heard; see `ClusterDriver`."""
+        self._answer()
+        while True:
+            self.last_turn_s = time.monotonic()
+            wait_s = min(self._clock.seconds_until(min(deadline_s, self._next_s())), TURN_S)
+            notes = self.inbox.wait(wait_s)
+            if notes and not self._halting.is_set():
+                time.sleep(GATHER_S)  # a gang's processes report within moments of each other
+                notes += self.inbox.wait(0.0)
+            events = self._hear(notes)
+            if events:
+                return events
+            if self._halting.is_set():
+                return None
+            if self._clock.now() >= deadline_s:
+                return ()
+
+    def apply(self, plan: Plan, cluster: Cluster) -> None:
+        """Turn the plan into orders."""
+        for step in plan.steps:
+            match step:
+                case Launch() | Resize():
+                    job = cluster.jobs[step.job_id]
+                    gang = self._gang(job)
+                    if isinstance(step, Launch):
+                        self._backend.launch(gang)
+                    else:
+                        self._interpreter.watchdog.changed(step.job_id, step.attempt, cluster.now)
+                        self._backend.resize(gang)
+                case Stop():
+                    save = step.cause not in (Cause.CANCELLED, Cause.STALLED)
+                    self._backend.stop(step.job_id, step.attempt, save=save)
+                case Loan():
+                    if cluster.server_by_id[step.server_id].handing_over:
+                        self._hooks.release(step.server_id)
+                case Return():
+                    self._hooks.restore(step.server_id)
+                case Reclaim() | Reserve() | Release():
+                    pass
+                case _:
+                    assert_never(step)
+
+    def _next_s(self) -> float:
+        interpreter = self._interpreter
+        return min(self._source.next_s(), interpreter.troubles.next_s(), interpreter.watchdog.next_s())
+
+    def _hear(self, notes: Sequence[Note]) -> list[ev.Event]:
+        """What the notes mean, with what time has brought, in the order of one instant."""
+        cluster = self._cluster
+        assert cluster is not None
+        now_s = max(self._clock.now(), cluster.now)
+        heard: list[tuple[int, ev.Event]] = []
+        for note in notes:
+            match note:
+                case Question():
+                    _answer_question(note, cluster)
+                case Command():
+                    heard += self._obey(note, cluster, now_s)
+                case Happened():
+                    heard += [(_USER, event) for event in note.events(cluster, now_s)]
+                case NewJob():
+                    job_id = note.spec.job_id
+                    if job_id not in cluster.jobs and job_id not in cluster.ended:
+                        heard.append((_USER, ev.Submitted(now_s, note.spec)))
+                case Halt():
+                    self._error = self._error or note.error
+                    self._halting.set()
+                case port.BackendLost():
+                    self._reopen(note, cluster)
+                case _:
+                    heard += self._interpret(note, cluster, now_s)
+        interpreter = self._interpreter
+        heard += [(_REPORT, event) for event in interpreter.troubles.rested(cluster, now_s)]
+        for event in interpreter.watchdog.silent(cluster, now_s):
+            self.stalls += 1
+            heard.append((_REPORT, event))
+        demand = self._source.due(now_s)
+        if demand is not None:
+            heard.append((_DEMAND, demand))
+        heard.sort(key=lambda pair: pair[0])
+        return [event for _, event in heard]
+
+    def _interpret(self, fact: port.Fact, cluster: Cluster, now_s: float) -> list[tuple[int, ev.Event]]:
+        heard = [
+            (_COMPLETION if isinstance(event, ev.Finished) else _REPORT, event)
+            for event in self._interpreter.events(fact, cluster, now_s)
+        ]
+        if isinstance(fact, port.GangStopped | port.GangSucceeded | port.GangFailed):
+            self._to_forget.append((fact.job_id, fact.attempt))
+        return heard
+
+    def _obey(self, command: Command, cluster: Cluster, now_s: float) -> list[tuple[int, ev.Event]]:
+        try:
+            events = command.events(cluster, now_s)
+        except Exception as error:
+            command.answer.set_exception(error)
+            return []
+        self._to_answer.append(command.answer)
+        for event in events:
+            if isinstance(event, ev.DemandReported):
+                self._source.heard(now_s)
+        return [(_DEMAND if isinstance(event, ev.DemandReported) else _USER, event) for event in events]
+
+    def _answer(self) -> None:
+        """What was heard the last time is in the journal now."""
+        for answer in self._to_answer:
+            answer.set_result(None)
+        self._to_answer.clear()
+        for job_id, attempt in self._to_forget:
+            self._backend.forget(job_id, attempt)
+            self._interpreter.watchdog.forget(job_id, attempt)
+            if self._cluster is not None and job_id in self._cluster.ended:
+                self._interpreter.learner.forget(job_id)
+        self._to_forget.clear()
+
+    def _reopen(self, lost: port.BackendLost, cluster: Cluster) -> None:
+        if lost.fenced:
+            self.halt(FencedError(lost.reason))
+            return
+        _log.error("the backend is lost (%s): it is opened again", lost.reason)
+        try:
+            self._backend.open(self._fence, self._gangs(cluster), self.inbox.put)
+        except FencedError as error:
+            self.halt(error)
+        except ArylError as error:
+            _log.error("the backend can't be opened: %s", error)
+            timer = threading.Timer(REOPEN_AFTER_S, self.inbox.put, [lost])
+            timer.daemon = True
+            timer.start()
+
+    def _released(self, server_id: str, outcome: Handover, reason: str) -> None:
+        def events(cluster: Cluster, now_s: float) -> Sequence[ev.Event]:
+            if not cluster.server_by_id[server_id].handing_over:
+                return ()
+            if outcome is Handover.CALLED_OFF:
+                return (ev.LoanCalledOff(now_s, server_id, reason),)
+            return (ev.HandedOver(now_s, server_id),)
+
+        self.inbox.put(Happened(events))
+
+    def _gangs(self, cluster: Cluster) -> list[Gang]:
+        return [self._gang(job) for job in cluster.jobs.values() if job.state is not JobState.PENDING]
+
+    def _gang(self, job: Job) -> Gang:
+        return Gang(
+            job.spec.job_id,
+            job.attempt,
+            job.revision,
+            tuple(job.slots.values()),
+            self._programs(job.spec.job_id),
+            Phase.STOPPING if job.stopping else Phase.UP,
+            launched=job.state is not JobState.STARTING,
+            finishing=job.finishing,
+        )
+
+
+def _answer_question(question: Question, cluster: Cluster) -> None:
+    try:
+        question.answer.set_result(question.ask(cluster))
+    except Exception as error:
+        question.answer.set_exception(error)

@@ -1,0 +1,186 @@
+"""What the leading daemon does: bring the state back from the journal, take over what runs, and turn the
+loop.
+
+Exactly one of these acts on a store at any time: each write of the journal and each order to the supervisor
+carries the fencing token of the lead, and whoever has an older one is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from aryl.backends.devices import Nvml
+from aryl.backends.local import LocalBackend
+from aryl.backends.port import Program
+from aryl.core.cluster import Cluster
+from aryl.core.events import Event
+from aryl.core.evolve import evolve
+from aryl.core.invariants import violations
+from aryl.core.model import JobSpec
+from aryl.errors import NotFoundError
+from aryl.live import world
+from aryl.live.clock import WallClock
+from aryl.live.config import ServeConfig
+from aryl.live.driver import LiveDriver
+from aryl.live.facts import Interpreter
+from aryl.live.inbox import NewJob
+from aryl.live.learning import Learner
+from aryl.live.projection import Projection
+from aryl.live.store import JobRow, SqlJournal, Store
+from aryl.live.submission import to_program, to_spec
+from aryl.live.troubles import REST_S, QuarantineRule, Troubles, Watchdog
+from aryl.policies.policy import Policy
+from aryl.scheduler.loop import Loop
+from aryl.wire.job_file import JobFile
+
+_log = logging.getLogger(__name__)
+
+EVENTS_PER_AUDIT = 5_000
+# A loop that hasn't come by for two of these isn't ready.
+INTERVAL_S = 5.0
+
+
+class Lead:
+    """One term of leading. `start` returns once the state is back and the loop turns in a thread of its
+    own.
+    """
+
+    def __init__(self, config: ServeConfig, store: Store, policy: Policy, token: int) -> None:
+        self.config, self.store, self.policy = config, store, policy
+        self.clock = WallClock(store.epoch_s(), config.clock.speed)
+        self.over = threading.Event()
+        self.error: BaseException | None = None
+        self.audit = Audit()
+        self._token = token
+        self._programs: dict[str, Program] = {}
+        speed = config.clock.speed
+        rule = config.quarantine
+        interpreter = Interpreter(
+            Troubles(QuarantineRule(rule.within, rule.failures, rule.jobs, REST_S * speed)),
+            Watchdog(config.watchdog * speed),
+            Learner(speed),
+        )
+        state = Path(config.state)
+        self.backend = LocalBackend(
+            state,
+            world.gpu_indices(config),
+            nvml=Nvml() if config.gpus == "real" else None,
+            stuck_after_s=config.stuck_after,
+        )
+        self.driver = LiveDriver(
+            self.clock,
+            self.backend,
+            self.program_of,
+            world.inference_source(config),
+            interpreter,
+            world.loan_hooks(config),
+        )
+        self._cluster = Cluster(policy.order)
+        self._thread = threading.Thread(target=self._turn, name="aryl-loop", daemon=True)
+        self.loop: Loop | None = None
+
+    def start(self) -> None:
+        """Bring back the state, take over, and begin to turn.
+
+        Raises InputError if the journal is another cluster's, FencedError, ArylError.
+        """
+        began_s = time.monotonic()
+        events = 0
+        for event in self.store.events():
+            evolve(self._cluster, event)
+            events += 1
+        declared = world.declare(self.config)
+        projection = Projection(self.store.epoch_s(), self._cluster)
+        journal = SqlJournal(self.store, self._token, projection)
+        self.loop = Loop(
+            self._cluster, self.policy, self.driver, journal=journal, watchers=(projection, self.audit)
+        )
+        if events:
+            world.check_same_cluster(self._cluster, declared)
+        if not events or world.rules_of(self._cluster) != world.rules_in(declared):
+            now_s = max(self._cluster.now, self.clock.now()) if events else 0.0
+            self.loop.record(replace(declared, at=now_s))
+            journal.flush()
+        took_s = time.monotonic() - began_s
+        _log.info("%d events brought back in %.1f s: %d jobs", events, took_s, len(self._cluster.jobs))
+        self.driver.take_over(self._cluster, self._token)
+        for row in self.store.unjournaled():
+            self.accepted(row)
+        self._thread.start()
+
+    def accepted(self, row: JobRow) -> None:
+        """A job is in the store: let the loop know."""
+        self.driver.inbox.put(NewJob(self.spec_of(row)))
+
+    def spec_of(self, row: JobRow) -> JobSpec:
+        """What the engine knows of an accepted job."""
+        job = self.job_file(row.job_id)
+        return self.spec(job, row.job_id, row.sequence, self.clock.at(row.submitted))
+
+    def spec(self, job: JobFile, job_id: str, sequence: int, submit_s: float) -> JobSpec:
+        """What the engine knows of a job."""
+        types = frozenset(self.config.cluster.inference.server_gpu_types())
+        return to_spec(job, job_id, sequence, submit_s, types)
+
+    def job_file(self, job_id: str) -> JobFile:
+        """What the user asked for. Raises NotFoundError."""
+        body = self.store.bodies([job_id]).get(job_id)
+        if body is None:
+            raise NotFoundError(f"there is no job {job_id}")
+        return JobFile.model_validate_json(body)
+
+    def program_of(self, job_id: str) -> Program:
+        """What a job runs."""
+        program = self._programs.get(job_id)
+        if program is None:
+            job = self.job_file(job_id)
+            found = to_program(job, job_id, Path(self.config.state), self.config.kill_wait)
+            program = self._programs[job_id] = replace(found, max_failures=job.max_failures)
+            for ended in [known for known in self._programs if known in self._cluster.ended]:
+                del self._programs[ended]
+        return program
+
+    @property
+    def ready(self) -> bool:
+        """Whether the loop comes by."""
+        return not self.over.is_set() and time.monotonic() - self.driver.last_turn_s < 2 * INTERVAL_S
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """Stop turning, without touching what runs."""
+        self.driver.halt(error)
+        if self._thread.is_alive():
+            self._thread.join()
+        self.driver.close()
+
+    def _turn(self) -> None:
+        assert self.loop is not None
+        try:
+            self.loop.run()
+            self.error = self.driver.error
+        except BaseException as error:
+            self.error = error
+            _log.exception("the loop has stopped")
+        finally:
+            self.over.set()
+            self.driver.inbox.close()
+
+
+class Audit:
+    """Checks the invariants of the state now and then, and counts what was wrong."""
+
+    def __init__(self, every: int = EVENTS_PER_AUDIT) -> None:
+        self.violations = 0
+        self._every, self._seen = every, 0
+
+    def saw(self, _event: Event, cluster: Cluster) -> None:
+        """Look at the state after one event in so many."""
+        self._seen += 1
+        if self._seen % self._every:
+            return
+        for wrong in violations(cluster):
+            self.violations += 1
+            _log.error("the state contradicts itself: %s", wrong)

@@ -1,0 +1,1 @@
+"""How the tables of the store came to be, step by step. A released revision is never changed."""

@@ -1,0 +1,1 @@
+"""The revisions, oldest first. Their modules are loaded by Alembic, by their place."""

@@ -1,0 +1,156 @@
+"""From the configuration to what the engine is told of the cluster, and to who tells what inference needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from aryl.core.cluster import Cluster
+from aryl.core.events import ClusterDeclared
+from aryl.core.evolve import evolve
+from aryl.core.model import Accounting, JobSpec, Pool, ServerSpec
+from aryl.errors import InputError
+from aryl.files.cluster_config import PoolConfig
+from aryl.live.config import LiveInference, ServeConfig
+from aryl.live.demand import InferenceSource, PushedDemand, ReplayedDemand
+from aryl.live.hooks import LoanHooks, OnLimit
+from aryl.policies.policy import Policy
+from aryl.traces.curves import load_curve, scale_curve
+from aryl.traces.need import Need
+
+
+def declare(config: ServeConfig) -> ClusterDeclared:
+    """The servers of both pools, training first, and the rules they are accounted by."""
+    cluster = config.cluster
+    inference = cluster.inference
+    return ClusterDeclared(
+        0.0,
+        (
+            *_servers(cluster.training, Pool.TRAINING, "T"),
+            *_servers(inference, Pool.INFERENCE, "I"),
+        ),
+        Accounting(cluster.accounting),
+        resize_s=config.resize_s,
+        restart_s=config.restart_s,
+        vacate_s=config.vacate_s,
+        headroom_servers=config.inference.headroom.in_servers(inference.servers),
+        reclaim_within_s=config.inference.deadline,
+        guaranteed=tuple((name, project.guaranteed) for name, project in cluster.projects.items()),
+        confirms_loans=True,
+    )
+
+
+def check_same_cluster(cluster: Cluster, declared: ClusterDeclared) -> None:
+    """Raise InputError if the journal was written for other servers than the configuration has."""
+    before = [server.spec for server in cluster.servers]
+    if before == list(declared.servers):
+        return
+    old = {spec.server_id: spec for spec in before}
+    new = {spec.server_id: spec for spec in declared.servers}
+    gone, added = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
+    changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
+    words = (("without", gone), ("with the new", added), ("with other GPUs in", changed))
+    detail = (
+        ", ".join(f"{word} {' '.join(names[:4])}" for word, names in words if names) or "in another order"
+    )
+    raise InputError(
+        f"the store was begun with other servers; the configuration has the cluster {detail}",
+        field="cluster",
+        expected="the servers that the store was begun with, or another store and state folder",
+    )
+
+
+def rules_in(declared: ClusterDeclared) -> tuple[object, ...]:
+    """The rules of a declaration, which may change between two starts of the daemon."""
+    return (
+        declared.resize_s,
+        declared.restart_s,
+        declared.vacate_s,
+        declared.headroom_servers,
+        declared.reclaim_within_s,
+        dict(declared.guaranteed),
+        declared.confirms_loans,
+    )
+
+
+def rules_of(cluster: Cluster) -> tuple[object, ...]:
+    """The rules that a cluster is run by now."""
+    return (
+        cluster.resize_s,
+        cluster.restart_s,
+        cluster.vacate_s,
+        cluster.headroom_servers,
+        cluster.reclaim_within_s,
+        cluster.guaranteed,
+        cluster.confirms_loans,
+    )
+
+
+class Yardstick:
+    """Whether a job could ever run here, asked of an empty cluster. Needs the owner's lock."""
+
+    def __init__(self, declared: ClusterDeclared, policy: Policy) -> None:
+        self._policy = policy
+        self._empty = Cluster(policy.order)
+        evolve(self._empty, declared)
+        self._known: dict[object, bool] = {}
+
+    def could_ever_start(self, spec: JobSpec) -> bool:
+        """Whether the gang fits when nothing else is there."""
+        shape = (spec.min_workers, spec.gpus_per_worker, spec.fungible, spec.heterogeneous, spec.gpu_types)
+        if shape not in self._known:
+            if len(self._known) > 10_000:
+                self._known.clear()
+            self._known[shape] = self._policy.could_ever_start(self._empty, spec)
+        return self._known[shape]
+
+
+def inference_source(config: ServeConfig) -> InferenceSource:
+    """Who says what inference needs. Raises InputError for a curve that can't be read."""
+    inference, pool = config.inference, config.cluster.inference
+    if inference.points is not None:
+        times, servers = np.array(inference.points, dtype=np.float64).T
+        need = Need(times, servers, line=inference.interpolate == "line")
+        return _replayed(need, inference, config)
+    if inference.curve is not None:
+        curve = scale_curve(
+            load_curve(inference.curve),
+            servers=pool.servers,
+            gpus_per_server=pool.gpus_per_server,
+            peak=inference.peak,
+        )
+        need = Need(curve.time_s, curve.busy, line=inference.interpolate == "line")
+        return _replayed(need, inference, config)
+    return PushedDemand(inference.stale_after * config.clock.speed)
+
+
+def loan_hooks(config: ServeConfig) -> LoanHooks:
+    """The commands that hand servers over."""
+    hooks = config.inference.hooks
+    return LoanHooks(
+        hooks.release_command or (),
+        hooks.restore_command or (),
+        hooks.drain_limit,
+        OnLimit(hooks.on_limit),
+    )
+
+
+def gpu_indices(config: ServeConfig) -> dict[str, tuple[int, ...]]:
+    """The GPUs of each server by number; those of emulated servers count from 0."""
+    real = config.device_indices()
+    if real is not None:
+        return real
+    return {spec.server_id: tuple(range(spec.gpus)) for spec in declare(config).servers}
+
+
+def _replayed(need: Need, inference: LiveInference, config: ServeConfig) -> ReplayedDemand:
+    lead_s = inference.lead
+    if lead_s is None:
+        lead_s = inference.interval + inference.deadline + config.vacate_s
+    return ReplayedDemand(need, interval_s=inference.interval, lead_s=lead_s)
+
+
+def _servers(pool: PoolConfig, owner: Pool, prefix: str) -> Iterator[ServerSpec]:
+    for name, gpu_type in zip(pool.server_names(prefix), pool.server_gpu_types(), strict=True):
+        yield ServerSpec(name, owner, gpu_type, pool.gpus_per_server, pool.speed_of(gpu_type))

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.backends.supervisor.bench import Bench
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    with tempfile.TemporaryDirectory(prefix="aryl-bench-") as folder:  # short, unlike tmp_path
+        bench = Bench(Path(folder))
+        yield bench
+        bench.end()

@@ -1,0 +1,253 @@
+"""How workers leave: in the order of their schedule, and with all that they started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.backends.supervisor.bench import Bench, key, lives, soon, wait_for
+
+from aryl.backends.supervisor.protocol import WorkerStarted, WorkerStuck
+
+_STUBBORN = """
+import signal, time
+def note(number, frame): print(signal.Signals(number).name, time.time(), flush=True)
+signal.signal(signal.SIGUSR1, note)
+signal.signal(signal.SIGTERM, note)
+print("ready", flush=True)
+while True: time.sleep(1000)
+"""
+# Starts a process in a session of its own, as torchrun does, that notes what it gets.
+_WITH_CHILD = f"""
+import subprocess, sys, time
+command = [sys.executable, "-I", "-S", "-c", {_STUBBORN!r}]
+child = subprocess.Popen(command, stdout=open("child.log", "w"), start_new_session=True)
+open("child.pid", "w").write(f"{{child.pid}}\\n")
+time.sleep(1000)
+"""
+# Becomes a daemon: forks twice, in a session of its own, with an environment that says nothing of the worker.
+_ESCAPE = """
+import os, sys, time
+def escape(name):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            open(name, "w").write(f"{os.getpid()}\\n")
+            os.execve("/bin/sleep", ["sleep", "1000"], {})
+        os._exit(0)
+    os.wait()
+    while not os.path.exists(name): time.sleep(0.01)
+"""
+
+
+def test_notice_term_and_kill_come_in_order_and_not_before_their_time(bench: Bench) -> None:
+    client = bench.connect()
+    client.start([bench.python(_STUBBORN)])
+    bench.wait_until_said("ready")
+    schedule = soon("USR1", term_in_s=0.4, kill_in_s=0.8)
+    client.stop([key()], schedule)
+    status = bench.exited(key())
+    assert (status.signal, status.exit_code, status.told_to_stop) == (signal.SIGKILL, None, True)
+    _, notice, term = (line.split() for line in bench.said().splitlines())
+    assert (notice[0], term[0]) == ("SIGUSR1", "SIGTERM")
+    slack_s = 0.05  # the two clocks are read one after the other
+    assert float(notice[1]) >= schedule.notice_at_unix_s - slack_s
+    assert float(term[1]) >= schedule.term_at_unix_s - slack_s
+    assert status.ended_unix_s is not None
+    assert status.ended_unix_s >= schedule.kill_at_unix_s - slack_s
+
+
+def test_a_worker_that_saves_on_notice_tells_so_by_its_exit_code(bench: Bench) -> None:
+    client = bench.connect()
+    client.start(
+        [
+            bench.python(
+                "import os, signal\nsignal.signal(signal.SIGUSR1, lambda *_: os._exit(75))\n"
+                "print('ready', flush=True)\nwhile True: signal.pause()"
+            )
+        ]
+    )
+    bench.wait_until_said("ready")
+    client.stop([key()], soon("USR1", term_in_s=3600))
+    assert bench.exited(key()).exit_code == 75
+
+
+def test_a_second_stop_can_only_make_it_earlier(bench: Bench) -> None:
+    client = bench.connect()
+    client.start([bench.python(_STUBBORN), bench.python(_STUBBORN, key(1))])
+    for rank in (0, 1):
+        bench.wait_until_said("ready", key(rank))
+    client.stop([key(0)], soon(term_in_s=3600, kill_in_s=7200))
+    client.stop([key(0)], soon(kill_in_s=0.3))
+    client.stop([key(1)], soon(kill_in_s=0.3))
+    client.stop([key(1)], soon(term_in_s=3600, kill_in_s=7200))
+    for rank in (0, 1):
+        assert bench.exited(key(rank)).signal == signal.SIGKILL
+        assert "SIGTERM" in bench.said(key(rank))
+
+
+def test_unknown_and_ended_workers_are_passed_over(bench: Bench) -> None:
+    client = bench.connect()
+    client.start([bench.spec("true")])
+    bench.exited(key())
+    client.stop([key(), key(7)], soon())
+    (status,) = client.list()
+    assert (status.exit_code, status.told_to_stop) == (0, False)
+
+
+def test_children_in_sessions_of_their_own_get_all_three_too(bench: Bench) -> None:
+    client = bench.connect()
+    client.start([bench.python(_WITH_CHILD)])
+    child = bench.number("child.pid")
+    said = bench.folder / "child.log"
+    wait_for(lambda: "ready" in said.read_text(encoding="ascii"))
+    client.stop([key()], soon("USR1", term_in_s=0.3, kill_in_s=0.6))
+    # The leader is gone with SIGTERM, but the worker only with its child.
+    assert bench.exited(key()).signal == signal.SIGTERM
+    assert not lives(child)
+    assert [line.split()[0] for line in said.read_text(encoding="ascii").splitlines()] == [
+        "ready",
+        "SIGUSR1",
+        "SIGTERM",
+    ]
+
+
+def test_a_helper_without_a_handler_does_not_die_of_the_notice(bench: Bench) -> None:
+    client = bench.connect()
+    client.start(
+        [
+            bench.python(
+                "import os, signal, subprocess, time\n"
+                "def note(*_): print('noticed', helper.poll(), flush=True)\n"
+                "helper = subprocess.Popen(['sleep', '1000'],"
+                " preexec_fn=lambda: signal.signal(signal.SIGUSR1, signal.SIG_DFL))\n"
+                "signal.signal(signal.SIGUSR1, note)\n"
+                "print('ready', flush=True)\nwhile True: time.sleep(1000)"
+            )
+        ]
+    )
+    bench.wait_until_said("ready")
+    client.stop([key()], soon("USR1", term_in_s=0.5))
+    bench.exited(key())
+    assert bench.said() == "ready\nnoticed None\n"
+
+
+def test_a_stopped_process_gets_its_term(bench: Bench) -> None:
+    client = bench.connect()
+    client.start([bench.python("import os, signal\nprint('ready', flush=True)\nos.kill(os.getpid(), 19)")])
+    bench.wait_until_said("ready")
+    client.stop([key()], soon())
+    assert bench.exited(key()).signal == signal.SIGTERM
+
+
+def test_an_exit_is_reported_only_when_a_daemon_that_was_left_behind_is_gone(bench: Bench) -> None:
+    client = bench.connect()
+    client.start([bench.python(f"{_ESCAPE}\nescape('daemon.pid')\nsys.exit(3)")])
+    status = bench.exited(key())
+    assert status.exit_code == 3
+    assert not lives(bench.number("daemon.pid"))
+
+
+def test_what_is_left_behind_and_ignores_term_is_killed(bench: Bench) -> None:
+    bench.state.mkdir(mode=0o700)
+    command = [sys.executable, "-m", "aryl.backends.supervisor", "--dir", str(bench.state)]
+    with subprocess.Popen([*command, "--leftover-grace", "0.2", "--linger", "60"]) as process:
+        wait_for((bench.state / "address.json").exists)
+        client = bench.connect()
+        assert client.pid == process.pid
+        client.start([bench.python(_WITH_CHILD.replace("time.sleep(1000)\n", "time.sleep(1)\n"))])
+        child = bench.number("child.pid")
+        assert bench.exited(key()).exit_code == 0
+        assert not lives(child)
+        client.shutdown()
+        assert process.wait() == 0
+
+
+def test_a_daemon_that_may_be_of_two_workers_goes_with_the_last_of_them(bench: Bench) -> None:
+    client = bench.connect()
+    client.start([bench.spec("sleep", "1000", which=key(1))])
+    bench.event(WorkerStarted, lambda event: event.status.key == key(1))
+    client.start([bench.python(f"{_ESCAPE}\nescape('daemon.pid')")])
+    bench.exited(key(0))
+    daemon = bench.number("daemon.pid")
+    assert lives(daemon)
+    client.stop([key(1)], soon())
+    bench.exited(key(1))
+    assert not lives(daemon)
+
+
+def test_the_schedule_is_kept_when_the_daemon_is_dead(bench: Bench) -> None:
+    code = f"""
+import os, sys, time
+from pathlib import Path
+from aryl.backends.supervisor.client import SupervisorClient
+from aryl.backends.supervisor.protocol import StopSchedule, WorkerKey, WorkerSpec
+client = SupervisorClient.connect(Path({str(bench.state)!r}), 1, lambda event: None)
+argv = (sys.executable, "-I", "-S", "-c", {_STUBBORN!r})
+key = WorkerKey("job-1", 1, 0, 0)
+log = Path({str(bench.log())!r})
+client.start([WorkerSpec(key, argv, "/", {{}}, str(log), "T1")])
+while not log.exists() or "ready" not in log.read_text(): time.sleep(0.01)
+now = time.time()
+client.stop([key], StopSchedule("USR1", now + 0.5, now + 0.8, now + 1.1))
+os.kill(os.getpid(), 9)
+"""
+    killed = subprocess.run([sys.executable, "-c", code], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    client = bench.connect(2)
+    wait_for(lambda: client.list()[0].state.ended)
+    assert client.list()[0].signal == signal.SIGKILL
+    assert [line.split()[0] for line in bench.said().splitlines()] == ["ready", "SIGUSR1", "SIGTERM"]
+
+
+def _freezer() -> Path | None:
+    """A control group that freezes what is in it, or None where that can't be had."""
+    path = Path("/sys/fs/cgroup/freezer") / f"aryl-test-{os.getpid()}"
+    try:
+        path.mkdir()
+    except OSError:
+        return None
+    return path
+
+
+@contextmanager
+def _frozen(pid: int, freezer: Path) -> Iterator[None]:
+    try:
+        (freezer / "cgroup.procs").write_text(str(pid), encoding="ascii")
+        (freezer / "freezer.state").write_text("FROZEN", encoding="ascii")
+        wait_for(lambda: (freezer / "freezer.state").read_text(encoding="ascii") == "FROZEN\n")
+        yield
+    finally:
+        (freezer / "freezer.state").write_text("THAWED", encoding="ascii")
+
+
+def test_a_worker_that_does_not_die_is_stuck_until_it_does(bench: Bench) -> None:
+    client = bench.connect()
+    client.start([bench.spec("sleep", "1000")])
+    pid = bench.event(WorkerStarted).status.pid
+    assert pid is not None
+    freezer = _freezer()
+    if freezer is None:
+        pytest.skip("no control group that freezes")
+    try:
+        with _frozen(pid, freezer):
+            client.stop([key()], soon(kill_in_s=0.0, stuck_after_s=0.2))
+            stuck = bench.event(WorkerStuck)
+            assert (stuck.key, stuck.server_id, stuck.stuck) == (key(), "T1", True)
+            (status,) = client.list()
+            assert status.stuck
+            assert not status.state.ended
+        gone = bench.event(WorkerStuck, lambda event: not event.stuck)
+        status = bench.exited(key())
+        assert status.signal == signal.SIGKILL
+        assert not status.stuck
+        assert bench.events.index(gone) < len(bench.events) - 1
+    finally:
+        wait_for(lambda: not (freezer / "cgroup.procs").read_text(encoding="ascii"))
+        freezer.rmdir()

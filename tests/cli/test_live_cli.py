@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -346,3 +348,13 @@ def test_a_resize_without_a_limit_is_refused(aryl: Commands, room: StandIn) -> N
 
 def test_the_states_of_the_command_are_those_of_the_engine() -> None:
     assert [state.upper() for state in STATES] == [state.value for state in JobState]
+
+
+def test_without_httpx_the_help_works_and_a_command_says_what_is_missing(aryl: Commands) -> None:
+    entry = "import sys; sys.modules['httpx'] = None; from aryl.cli.main import main; main()"
+    for arguments, code in ((["job", "--help"], 0), (["job", "list"], 2), (["submit", str(aryl.file)], 2)):
+        done = subprocess.run(
+            [sys.executable, "-c", entry, *arguments], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code
+        assert done.stderr.endswith("pip install 'aryl[client]' first\n") == (code == 2)

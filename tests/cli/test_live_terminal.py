@@ -14,6 +14,7 @@ import pytest
 from tests.cli.live_commands import ENTRY, Commands
 from tests.client.stand_in import StandIn, eventually, serving, unused_address
 
+from aryl.cli.main import run_command
 from aryl.core.model import JobState
 
 
@@ -154,55 +155,51 @@ def test_cancelling_asks_on_a_terminal(url: str, room: StandIn, answer: str, sta
     assert room.all_jobs[job_id].state is state
 
 
-def completed(words: str, **environment: str) -> list[str]:
-    """What the shell would offer behind these words."""
-    done = subprocess.run(
-        [sys.executable, "-c", ENTRY],
-        env={
-            **os.environ,
+class Shell:
+    """Asks as bash does when somebody presses Tab."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+
+    def __call__(self, words: str, server: str | None = None) -> list[str]:
+        """What is offered behind these words."""
+        environment = {
             "_ARYL_COMPLETE": "complete_bash",
             "COMP_WORDS": words,
-            "COMP_CWORD": str(len(words.split(" ")) - 1),
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.stderr == ""
-    return done.stdout.split()
+            "COMP_CWORD": str(words.count(" ")),
+            **({"ARYL_SERVER": server} if server else {}),
+        }
+        with self._monkeypatch.context() as patched:
+            for name, value in environment.items():
+                patched.setenv(name, value)
+            assert run_command([]) == 0
+        printed = self._capsys.readouterr()
+        assert printed.err == ""
+        return printed.out.split()
 
 
-def test_ids_names_and_states_are_completed(url: str, room: StandIn) -> None:
+@pytest.fixture
+def tab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(monkeypatch, capsys)
+
+
+def test_ids_names_and_states_are_completed(tab: Shell, url: str, room: StandIn) -> None:
     room.add("resnet")
     room.add("bert")
     room.add("retired", state=JobState.SUCCEEDED)
-    assert completed("aryl why re") == ["retired-3", "resnet-1"]
-    assert completed("aryl job cancel re") == ["resnet-1"]
-    assert completed("aryl server drain ") == ["T1", "I1"]
-    assert completed("aryl job list --state ca") == ["cancelling", "cancelled"]
-    assert completed(f"aryl why --server {url} be", ARYL_SERVER="http://127.0.0.1:1") == ["bert-2"]
-    assert "submit" in completed("aryl s")
+    assert tab("aryl why re") == ["retired-3", "resnet-1"]
+    assert tab("aryl job cancel re") == ["resnet-1"]
+    assert tab("aryl job wait bert-2 re") == ["resnet-1"]
+    assert tab("aryl server drain ") == ["T1", "I1"]
+    assert tab("aryl job list --state ca") == ["cancelling", "cancelled"]
+    assert tab(f"aryl why --server {url} be", server=unused_address()) == ["bert-2"]
+    assert tab("aryl sub") == ["submit"]
 
 
-def test_completion_fails_silently() -> None:
-    assert completed("aryl why re", ARYL_SERVER=unused_address()) == []
-    assert completed("aryl why re", ARYL_SERVER="nonsense") == []
-    assert completed("aryl loan reclaim --token-file /nothing/there ", ARYL_SERVER=unused_address()) == []
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_gets_a_script_that_asks_aryl(shell: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", ENTRY, "--show-completion", shell],
-        env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert f"_ARYL_COMPLETE=complete_{shell}" in done.stdout
-    assert done.stderr == ""
+def test_completion_fails_silently(tab: Shell) -> None:
+    assert tab("aryl why re", server=unused_address()) == []
+    assert tab("aryl why re", server="nonsense") == []
+    assert tab("aryl loan reclaim --token-file /nothing/there ", server=unused_address()) == []
 
 
 @pytest.mark.parametrize(

@@ -55,25 +55,40 @@ def test_a_name_is_taken_once(aryl: Commands, store: str) -> None:
     assert aryl.out == ""
 
 
-def test_the_configuration_of_the_server_names_the_store(aryl: Commands, tmp_path: Path) -> None:
-    config = tmp_path / "aryl.yaml"
-    (tmp_path / "state").mkdir()
-    config.write_text("state: state\n", encoding="utf-8")
+CONFIG = """\
+cluster: {training: {servers: 1, gpus_per_server: 8, gpu_type: V100}}
+state: state
+"""
+
+
+def test_the_configuration_of_the_server_names_the_store(
+    aryl: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "cluster.yaml"
+    config.write_text(CONFIG, encoding="utf-8")
     assert aryl("token", "create", "ops", "--role", "admin", "--config", config) == 0
-    assert found(f"sqlite:///{tmp_path}/state/aryl.db", aryl.out.strip()) == Principal(
-        "ops", Role.ADMIN, None
-    )
-    config.write_text(f"store: sqlite:///{tmp_path}/other.db\n", encoding="utf-8")
+    secret = aryl.out.strip()
+    assert found(f"sqlite:///{tmp_path}/state/aryl.db", secret) == Principal("ops", Role.ADMIN, None)
+    config.write_text(f"{CONFIG}store: sqlite:///other.db\n", encoding="utf-8")
     assert aryl("token", "list", "--config", config) == 0
     assert (tmp_path / "other.db").exists()
-    config.write_text("listen: x\n", encoding="utf-8")
+    config.write_text(f"{CONFIG}lisen: x\n", encoding="utf-8")
     assert aryl("token", "list", "--config", config) == 2
+    assert "line 3, lisen" in aryl.err
+
+    # Without either it is the store of `aryl serve` in this folder.
+    monkeypatch.chdir(tmp_path)
+    assert aryl("token", "list") == 2
+    assert "no folder" in aryl.err
+    (tmp_path / "aryl-state").mkdir()
+    assert aryl("token", "list") == 0
+    assert (tmp_path / "aryl-state" / "aryl.db").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("alice --project vision", "either --store URL or --config FILE"),
+        ("alice --project vision --store STORE --config F", "either --store URL or --config FILE"),
         ("alice --store STORE", "--project NAME or --all-projects"),
         ("alice --store STORE --project a --all-projects", "--project NAME or --all-projects"),
         ("alice --store STORE --role admin --project a", "acts for all projects"),

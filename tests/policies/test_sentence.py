@@ -5,6 +5,7 @@ see them.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -88,8 +89,10 @@ def test_a_start_that_is_due_is_expected_any_moment() -> None:
     assert sentence(reason, 60.0).endswith("the best server has 2. It is expected to start any moment now.")
 
 
-def test_without_estimates_no_time_is_promised() -> None:
-    reason = WaitReason("me", Wait.NOT_ENOUGH_FREE, 4)
+@pytest.mark.parametrize("starts_s", [None, float("inf")])
+def test_without_estimates_no_time_is_promised(starts_s: float | None) -> None:
+    assert "expected" not in sentence(replace(EVERYTHING[Wait.VICTIMS_REST], starts_s=starts_s), 0.0)
+    reason = WaitReason("me", Wait.NOT_ENOUGH_FREE, 4, starts_s=starts_s)
     assert sentence(reason, 60.0) == (
         "It needs 4 GPUs, but none that it could use is free. When that changes can't be told from the "
         "estimates of the running jobs."

@@ -17,7 +17,7 @@ from aryl.core import events as ev
 from aryl.core import upkeep
 from aryl.core.cluster import Cluster
 from aryl.core.invariants import verify
-from aryl.core.model import JobSpec, JobState, Tenure
+from aryl.core.model import Health, JobSpec, JobState, Tenure
 from aryl.core.plan import Launch, Plan
 from aryl.errors import IllegalTransitionError, InputError
 from aryl.policies.catalogue import parse_policy
@@ -331,6 +331,26 @@ def test_servers_are_handed_over_before_they_take_work() -> None:
     assert (found.verdict, found.starts_s, found.servers) == ("later", 50.0, ("I1",))
 
 
+def test_a_server_that_rests_comes_back_and_one_in_quarantine_does_not() -> None:
+    scene = Scene(*servers(1))
+    scene.happens(ev.HealthChanged(0.0, "T1", Health.RESTING))
+    assert ask(scene, 8, options={"overheads": Overheads(rest_s=25.0)}).starts_s == 25.0
+    scene.happens(ev.HealthChanged(0.0, "T1", Health.QUARANTINED))
+    found = ask(scene, 8)
+    assert found.verdict == "unknown"
+    assert found.text.startswith("No start is in sight within 30 d: nothing foreseen makes room for it.")
+
+
+def test_what_an_operator_has_asked_for_is_foreseen() -> None:
+    scene = Scene(*servers(2))
+    scene.run("A", {"T1": 8}, estimate_s=600.0)
+    scene.run("B", {"T2": 8}, estimate_s=HOUR_S, checkpoint_s=0.0)
+    assert ask(scene, 8, estimate_s=2 * HOUR_S).starts_s == 600.0
+    # When T2 has to be empty B comes first in what is left.
+    scene.happens(ev.ServerDrained(0.0, "T2", True, deadline_s=300.0))
+    assert ask(scene, 8, estimate_s=2 * HOUR_S).starts_s == 600.0 + HOUR_S - 300.0
+
+
 def test_never_says_why() -> None:
     scene = Scene(*servers(2), *servers(1, "I"), policy="opportunistic")
     assert ask(scene, 17) == DryRun(
@@ -503,7 +523,8 @@ _WITHOUT_LOANS = ("aryl:scaling", "aryl:no-loaning,no-scaling")
 def test_what_the_daemon_is_given_answers_in_views() -> None:
     scene = Scene(*servers(1), policy="sjf")
     scene.run("A", {"T1": 8}, estimate_s=600.0)
-    whatif, blob = WhatIf(overheads=Overheads(0.0, 0.0, 0.0)), snapshot(scene.cluster)
+    whatif = WhatIf(overheads=Overheads(0.0, 0.0, 0.0))
+    blob = whatif.snapshot(scene.cluster)
     view = whatif.dry_run(blob, scene.policy, JobSpec("B", 5, 0.0, 8, 8, estimate_s=60.0))
     assert isinstance(view, DryRunView)
     assert (view.verdict, view.starts, view.servers) == ("later", 600.0, ["T1"])

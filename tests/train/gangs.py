@@ -110,7 +110,16 @@ class Stage:
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def wait_for_step(self, step: int) -> None:
-        wait_until(lambda: any(said["step"] >= step for said in self.steps()), f"step {step}")
+        self.wait_until(lambda: any(said["step"] >= step for said in self.steps()), f"step {step}")
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for `condition`; in vain when a worker has failed."""
+
+        def holds() -> bool:
+            assert all(worker.poll() != 1 for worker in self.workers.values()), f"failed before {what}"
+            return condition()
+
+        wait_until(holds, what)
 
     def logs(self) -> str:
         return "\n".join(

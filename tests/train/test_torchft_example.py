@@ -71,7 +71,7 @@ class Elastic:
             return len(last) == SETTLED_STEPS * size and all(said["size"] == size for said in last)
 
         before = max((said["step"] for said in self._job.steps()), default=0)
-        wait_until(
+        self._job.wait_until(
             lambda: settled() and self._job.steps()[-1]["step"] > before + SETTLED_STEPS,
             f"{size} workers after {change}",
         )

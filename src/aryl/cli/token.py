@@ -22,17 +22,19 @@ if TYPE_CHECKING:
 
     from aryl.live.store import Store
 
-STORE_FILE = "aryl.db"
-
 token_app = typer.Typer(no_args_is_help=True, help="Who may use a live cluster.")
 
 StoreUrl = Annotated[
     str | None,
-    typer.Option("--store", metavar="URL", help="The store, such as sqlite:///state/aryl.db."),
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="The store, such as sqlite:///aryl-state/aryl.db. Default: that of 'aryl serve' here.",
+    ),
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="The file that 'aryl serve' gets; it names the store."),
+    typer.Option("--config", metavar="FILE", help="The configuration of 'aryl serve'; it names the store."),
 ]
 
 
@@ -52,7 +54,7 @@ def _token() -> None:
 
 @token_app.command(
     epilog=examples(
-        "aryl token create alice --role user --project vision --store sqlite:///state/aryl.db",
+        "aryl token create alice --role user --project vision",
         "aryl token create ops --role operator --config aryl.yaml > ops.token",
     )
 )
@@ -131,27 +133,26 @@ def revoke(
 
 @contextmanager
 def _opened(store: str | None, config: Path | None) -> Iterator[Store]:
-    if (store is None) is (config is None):
+    if store is not None and config is not None:
         raise InputError("which store?", expected="either --store URL or --config FILE")
     if find_spec("sqlalchemy") is None or find_spec("alembic") is None:
         raise InputError("this command opens the store", expected="pip install 'aryl[serve]' first")
     from aryl.live.store import Store
 
-    opened = Store.open(store_of(config) if config is not None else store or "")
+    opened = Store.open(_store_of(config) if store is None else store)
     try:
         yield opened
     finally:
         opened.close()
 
 
-def store_of(config: Path) -> str:
-    """The URL of the store that a configuration of `aryl serve` names. Raises InputError."""
-    from aryl.files.yaml_source import read_yaml
+def _store_of(config: Path | None) -> str:
+    """The store of `aryl serve` with this configuration. The first token comes before the first start, so
+    its folder may have to be made.
+    """
+    from aryl.live.config import load_serve_config
 
-    data, _ = read_yaml(config, what="a configuration", keys="'state' or 'store'")
-    store, state = data.get("store"), data.get("state")
-    if isinstance(store, str) and store:
-        return store
-    if isinstance(state, str) and state:
-        return f"sqlite:///{(config.parent / state / STORE_FILE).absolute()}"
-    raise InputError("names no store", file=str(config), expected="'state: FOLDER' or 'store: URL'")
+    loaded = load_serve_config(config)
+    if config is not None:
+        Path(loaded.state).mkdir(mode=0o700, parents=True, exist_ok=True)
+    return loaded.store

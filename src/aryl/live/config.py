@@ -326,8 +326,10 @@ def _with_paths(data: Mapping[str, Any], folder: str) -> dict[str, Any]:
         full["workdirs"] = [_absolute(root, folder, None) for root in full["workdirs"]]
     full["inference"] = _with_curve(full.get("inference"), folder)
     store, relative = full.get("store"), "sqlite:///"
-    if store is None and isinstance(full["state"], str):
-        full["store"] = f"{relative}{full['state']}/aryl.db"
+    if store is None:
+        # A state that is no path is an error by itself, and one is enough.
+        usable = isinstance(full["state"], str) and not UNFIT.search(full["state"])
+        full["store"] = f"{relative}{full['state'] if usable else folder}/aryl.db"
     elif isinstance(store, str) and store.startswith(relative) and store != relative:
         full["store"] = relative + _absolute(store.removeprefix(relative), folder, None)
     return full

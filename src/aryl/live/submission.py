@@ -127,6 +127,6 @@ def _inside(path: str, roots: Sequence[Path], field: str) -> str:
             "not in a folder where jobs may work",
             field=field,
             found=path,
-            expected="an absolute path inside " + " or ".join(map(str, roots)),
+            expected="an absolute path inside " + (" or ".join(map(str, roots)) or "no folder"),
         )
     return real

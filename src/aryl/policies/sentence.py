@@ -6,6 +6,7 @@ the reader's clock isn't the cluster's.
 
 from __future__ import annotations
 
+import math
 from typing import assert_never
 
 from aryl.files.units import human_seconds
@@ -86,7 +87,7 @@ def _room(reason: WaitReason) -> str:
 def _outlook(reason: WaitReason, now_s: float, names: bool) -> str:
     """What has to end first, and when that is expected."""
     jobs, starts_s = _jobs(reason, names), reason.starts_s
-    if starts_s is None:
+    if starts_s is None or not math.isfinite(starts_s):
         return "When that changes can't be told from the estimates of the running jobs."
     when = "any moment now" if starts_s <= now_s else f"in about {human_seconds(starts_s - now_s)}"
     return f"{f'Once {jobs} {_has(reason)} ended, it' if jobs else 'It'} is expected to start {when}."
@@ -102,7 +103,7 @@ def _by(reason: WaitReason, names: bool) -> str:
 
 
 def _until(reason: WaitReason, now_s: float) -> str:
-    if reason.starts_s is None or reason.starts_s <= now_s:
+    if reason.starts_s is None or not now_s < reason.starts_s < math.inf:
         return ""
     return f" (expected in about {human_seconds(reason.starts_s - now_s)})"
 

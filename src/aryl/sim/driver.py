@@ -19,13 +19,14 @@ from aryl.core.events import (
     Event,
     Finished,
     HandedOver,
+    HealthChanged,
     Launched,
     Resized,
     ServerLost,
     Stopped,
     Vacated,
 )
-from aryl.core.model import JobState, Slot
+from aryl.core.model import Health, JobState, Slot
 from aryl.core.plan import Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Stop
 
 # What comes first at one instant.
@@ -37,13 +38,15 @@ _ENDLESS = (_FAILURE, _DEMAND)
 @dataclass(frozen=True, slots=True)
 class Overheads:
     """What changes cost, in seconds: standing still after a restart or a resize, the time that leaving
-    workers take, and, where loans are confirmed, the time until the inference side lets go of a server.
+    workers take, and, where loans are confirmed, the time until the inference side lets go of a server; and
+    how long a server rests after a launch has failed there.
     """
 
     restart_s: float = 63.0
     resize_s: float = 10.0
     vacate_s: float = 0.0
     hand_over_s: float = 0.0
+    rest_s: float = 60.0
 
 
 class SimDriver:
@@ -151,14 +154,17 @@ class SimDriver:
         pass, which sees to the jobs in trouble.
 
         When a change began follows from the state, so a simulation that is cut in two goes on as it would
-        have. Two things aren't in the state: whether a job that has been told to stop may save first (it
-        keeps what it has saved), and which of a job's leaving workers were told first (all leave with the
-        last). What is overdue happens now.
+        have. Not in the state are: whether a job that has been told to stop may save first (it keeps what it
+        has saved), which of a job's leaving workers were told first (all leave with the last), and since when
+        servers are handed over or rest (they begin now). What is overdue happens now.
         """
         now, overheads = cluster.now, self._overheads
         for server in cluster.servers:
             if server.handing_over:
                 self._push(_REPORT, HandedOver(now + overheads.hand_over_s, server.spec.server_id))
+            if server.health is Health.RESTING:
+                rested = HealthChanged(now + overheads.rest_s, server.spec.server_id, Health.HEALTHY)
+                self._push(_REPORT, rested)
         for job_id, job in cluster.jobs.items():
             if job.stopping:
                 gone_s = max(job.progress.since_s + overheads.vacate_s, now)

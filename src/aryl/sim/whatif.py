@@ -28,7 +28,7 @@ from aryl.policies.sentence import sentence
 from aryl.scheduler.loop import Loop
 from aryl.scheduler.ports import Watcher
 from aryl.sim.driver import Overheads, SimDriver
-from aryl.sim.snapshot import rebuild, restore
+from aryl.sim.snapshot import rebuild, restore, snapshot
 from aryl.wire.views import DryRunView, WhatIfOutcome
 
 Verdict = Literal["now", "later", "never", "unknown"]
@@ -86,6 +86,10 @@ class WhatIf:
     need: NeedAt | None = None
     horizon_s: float = HORIZON_S
     most_passes: int = MOST_PASSES
+
+    def snapshot(self, cluster: Cluster) -> bytes:
+        """The state as it is now, for the other methods. To be called where the cluster doesn't change."""
+        return snapshot(cluster)
 
     def dry_run(self, blob: bytes, policy: Policy, spec: JobSpec) -> DryRunView:
         """Whether and when a job would start (`starts` in seconds of the cluster). `policy` must be the one

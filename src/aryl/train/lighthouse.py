@@ -3,7 +3,7 @@
 It is torchft's own, with settings under which a lost worker is noticed in half a second, and loaded without
 torch, which the package would import: 14 MB and a hundredth of a second instead of 300 MB and two seconds.
 
-Every worker of the job has to go on when it dies, so it should outlive whoever started it, as the workers do.
+It has to live as long as the workers: they can't take up with another one.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _extension() -> Any:
             module = module_from_spec(spec)
             loader.exec_module(module)
             return module
-    msg = "torchft isn't installed; the launcher torchft needs it: pip install torchft"
+    msg = "torchft isn't installed; the launcher torchft needs it: pip install 'aryl[torch]'"
     raise ModuleNotFoundError(msg, name="torchft")
 
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     import torch
 
 HEARTBEAT_S = 0.05
-    2.0  # after which one that finds no lighthouse looks again: it may be started anew at the same address
-)
 LINGER_S = 0.3  # a leaver's connections stay so long, so that the others surely finish its last step
 
 State = dict[str, Any]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import threading
@@ -57,8 +56,12 @@ class Bench:
         self._clients: list[SupervisorClient] = []
         self._changed = threading.Condition()
 
-    def connect(self, fence: int = 1, *, linger_s: float = 60.0) -> SupervisorClient:
-        client = SupervisorClient.connect(self.state, fence, self._note, linger_s=linger_s)
+    def connect(
+        self, fence: int = 1, *, linger_s: float = 60.0, start_within_s: float = PATIENCE_S
+    ) -> SupervisorClient:
+        client = SupervisorClient.connect(
+            self.state, fence, self._note, linger_s=linger_s, start_within_s=start_within_s
+        )
         self._clients.append(client)
         return client
 
@@ -132,8 +135,3 @@ class Bench:
         last.shutdown(force=True)
         last.close()
         wait_for(lambda: not lives(last.pid), "the end of the supervisor")
-
-
-def kill_if_alive(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)

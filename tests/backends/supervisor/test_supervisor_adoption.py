@@ -1,4 +1,4 @@
-"""What outlives what: workers the daemon, exit codes everybody, and nothing the supervisor that started it."""
+"""What outlives what: workers the daemon, exit codes everybody, no worker its supervisor."""
 
 from __future__ import annotations
 
@@ -234,6 +234,32 @@ def test_shutdown_is_refused_while_workers_live_unless_it_is_forced(bench: Bench
     assert not lives(pid or 0)
     assert bench.event(WorkerExited).status.signal == signal.SIGKILL
     wait_for(lambda: not lives(client.pid))
+
+
+def test_a_supervisor_that_does_not_answer_is_given_up(bench: Bench) -> None:
+    client = bench.connect()
+    os.kill(client.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(ArylError, match="doesn't answer"):
+            bench.connect(2, start_within_s=0.1)
+    finally:
+        os.kill(client.pid, signal.SIGCONT)
+    assert client.list() == []
+
+
+def test_it_sleeps_while_there_is_nothing_to_do(bench: Bench) -> None:
+    client = bench.connect()
+    client.start([bench.spec("sleep", "1000")])
+    bench.event(WorkerStarted)
+    client.stop([key()], soon(term_in_s=3600, kill_in_s=7200))
+
+    def ticks() -> int:
+        fields = Path(f"/proc/{client.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+
+    before = ticks()
+    time.sleep(1.0)
+    assert ticks() - before <= 10  # hundredths of a second; a loop that doesn't sleep takes what it can get
 
 
 def test_a_deep_folder_is_no_obstacle(bench: Bench) -> None:

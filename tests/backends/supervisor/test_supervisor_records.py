@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -101,6 +102,34 @@ def test_a_signal_goes_to_the_process_that_is_meant_or_to_none() -> None:
         assert process.pid not in tree.snapshot()
     assert tree.read(process.pid) is None
     assert not tree.deliver(found, signal.SIGKILL)
+
+
+def test_a_process_whose_supervisor_dies_before_it_is_on_record_ends_without_running(tmp_path: Path) -> None:
+    code = f"""
+import os
+from aryl.backends.supervisor.protocol import WorkerKey, WorkerSpec
+from aryl.backends.supervisor.spawn import spawn
+for word, gate in (("closed", b""), ("open", b"+")):
+    argv = ("/bin/touch", f"{tmp_path}/{{word}}")
+    spec = WorkerSpec(WorkerKey("j", 1, 0, 0), argv, "/", {{}}, "{tmp_path}/log", "T1")
+    child = spawn(spec, {{}}, (64, 64))
+    os.write(child.gate, gate)
+    os.close(child.gate)
+    os.waitpid(child.pid, 0)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "open"]
+
+
+def test_the_process_imports_nothing_but_the_standard_library_and_its_own_modules() -> None:
+    code = "import sys, aryl.backends.supervisor.process; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-S", "-c", code], check=True, capture_output=True, text=True)
+    names = set(done.stdout.split())
+    ours = {name for name in names if name.startswith("aryl.") and ".supervisor" not in name}
+    assert ours == {"aryl.errors", "aryl.backends"}
+    others = {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names)
+    assert others <= {"aryl", "__main__", "__mp_main__"}
+    assert "aryl.backends.supervisor.client" not in names
 
 
 def test_a_name_with_parentheses_and_spaces_confuses_nobody(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_notice_term_and_kill_come_in_order_and_not_before_their_time(bench: Ben
     client = bench.connect()
     client.start([bench.python(_STUBBORN)])
     bench.wait_until_said("ready")
-    schedule = soon("USR1", term_in_s=0.4, kill_in_s=0.8)
+    schedule = soon("USR1", term_in_s=1.5, kill_in_s=3.0)  # time enough for a busy machine
     client.stop([key()], schedule)
     status = bench.exited(key())
     assert (status.signal, status.exit_code, status.told_to_stop) == (signal.SIGKILL, None, True)
@@ -84,8 +84,8 @@ def test_a_second_stop_can_only_make_it_earlier(bench: Bench) -> None:
     for rank in (0, 1):
         bench.wait_until_said("ready", key(rank))
     client.stop([key(0)], soon(term_in_s=3600, kill_in_s=7200))
-    client.stop([key(0)], soon(kill_in_s=0.3))
-    client.stop([key(1)], soon(kill_in_s=0.3))
+    client.stop([key(0)], soon(kill_in_s=1.5))
+    client.stop([key(1)], soon(kill_in_s=1.5))
     client.stop([key(1)], soon(term_in_s=3600, kill_in_s=7200))
     for rank in (0, 1):
         assert bench.exited(key(rank)).signal == signal.SIGKILL
@@ -107,7 +107,9 @@ def test_children_in_sessions_of_their_own_get_all_three_too(bench: Bench) -> No
     child = bench.number("child.pid")
     said = bench.folder / "child.log"
     wait_for(lambda: "ready" in said.read_text(encoding="ascii"))
-    client.stop([key()], soon("USR1", term_in_s=0.3, kill_in_s=0.6))
+    client.stop([key()], soon("USR1", term_in_s=3600))
+    wait_for(lambda: "SIGUSR1" in said.read_text(encoding="ascii"))
+    client.stop([key()], soon(kill_in_s=1.5))
     # The leader is gone with SIGTERM, but the worker only with its child.
     assert bench.exited(key()).signal == signal.SIGTERM
     assert not lives(child)
@@ -133,15 +135,18 @@ def test_a_helper_without_a_handler_does_not_die_of_the_notice(bench: Bench) -> 
         ]
     )
     bench.wait_until_said("ready")
-    client.stop([key()], soon("USR1", term_in_s=0.5))
+    client.stop([key()], soon("USR1", term_in_s=3600))
+    bench.wait_until_said("noticed")
+    client.stop([key()], soon())
     bench.exited(key())
     assert bench.said() == "ready\nnoticed None\n"
 
 
 def test_a_stopped_process_gets_its_term(bench: Bench) -> None:
     client = bench.connect()
-    client.start([bench.python("import os, signal\nprint('ready', flush=True)\nos.kill(os.getpid(), 19)")])
-    bench.wait_until_said("ready")
+    client.start([bench.python("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)")])
+    stat = Path(f"/proc/{bench.event(WorkerStarted).status.pid}/stat")
+    wait_for(lambda: stat.read_text(encoding="ascii").rpartition(")")[2].split()[0] == "T")
     client.stop([key()], soon())
     assert bench.exited(key()).signal == signal.SIGTERM
 
@@ -195,7 +200,7 @@ log = Path({str(bench.log())!r})
 client.start([WorkerSpec(key, argv, "/", {{}}, str(log), "T1")])
 while not log.exists() or "ready" not in log.read_text(): time.sleep(0.01)
 now = time.time()
-client.stop([key], StopSchedule("USR1", now + 0.5, now + 0.8, now + 1.1))
+client.stop([key], StopSchedule("USR1", now + 0.5, now + 2.0, now + 3.5))
 os.kill(os.getpid(), 9)
 """
     killed = subprocess.run([sys.executable, "-c", code], check=False)

@@ -227,18 +227,17 @@ def test_a_database_that_is_away_for_a_moment_ends_no_stream(
         assert listener.next().number == 0
 
 
-def test_many_listeners_at_one_point_ask_the_store_once(store: Store) -> None:
-    class Counted(Feed):
-        pass
-
-    control_lines = [JournalLine(0, "{}", None)]
+def test_many_listeners_at_one_point_ask_the_store_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = [JournalLine(0, "{}", None)]
     asked: list[int] = []
 
     def lines(after: int, limit: int) -> list[JournalLine]:
         asked.append(after)
-        return [line for line in control_lines if line.sequence > after]
+        return [line for line in written if line.sequence > after]
 
-    store.lines = lines  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "lines", lines)
     now_s = 0.0
     feed = Feed(store, poll_s=1.0, clock=lambda: now_s)
 
@@ -255,7 +254,7 @@ def test_many_listeners_at_one_point_ask_the_store_once(store: Store) -> None:
         assert sorted(asked) == [-1, 0]
         await read(0, 0)
         now_s = 1.0
-        control_lines.append(JournalLine(1, "{}", None))
+        written.append(JournalLine(1, "{}", None))
         await read(0, 1)
         assert sorted(asked) == [-1, 0, 0]
         for after in range(1, 200):

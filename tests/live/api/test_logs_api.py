@@ -193,7 +193,8 @@ def test_only_so_many_streams_at_once_and_each_gives_its_place_back(
         control.log(job_id, 1, 0).write_bytes(b"begin\n")
         url = f"{server.url}/v1/jobs/{job_id}/logs"
         with httpx.stream("GET", f"{url}?follow=true", headers=headers, timeout=60) as answer:
-            assert next(answer.iter_raw()) == b"begin\n"
+            pieces = answer.iter_raw()
+            assert next(pieces) == b"begin\n"
             refused = httpx.get(url, headers=headers)
             assert problem_of(refused, 503)["type"].endswith("unavailable")
             assert refused.headers["retry-after"]

@@ -284,6 +284,35 @@ def test_a_claim_that_is_dropped_is_told_whatever_dropped_it(told: Told, event: 
     assert [one.cause for one in released] == [cause]
 
 
+def test_a_claim_that_was_used_is_not_released_when_another_one_is(told: Told) -> None:
+    victims = [told.run(1.0, "victim", (8, 8), server) for server in ("T1", "T2")]
+    takers = [told.submit(2.0, "taker", (8, 8)) for _ in victims]
+    slots = [(Slot(server, 8, 0, 1),) for server in ("T1", "T2")]
+    stops = [
+        Stop(victim, 1, Cause.PRIORITY, True, taker) for victim, taker in zip(victims, takers, strict=True)
+    ]
+    claims = [Reserve(Claim(number, takers[number], slots[number], Cause.PRIORITY)) for number in (0, 1)]
+    told.plan(3.0, *stops, *claims)
+    told.tell(ev.Stopped(4.0, victims[0], 1, 0.0))
+    told.plan(4.0, Launch(takers[0], 1, slots[0]))
+    told.tell(ev.CancelRequested(5.0, takers[1]))
+    assert told.kinds(takers[0]) == ["submitted", "reserved", "launched"]
+    assert told.kinds(takers[1]) == ["submitted", "reserved", "claim-released", "cancelled"]
+
+
+def test_resizes_that_are_written_at_once_are_all_counted(told: Told) -> None:
+    job_id = told.run(1.0, "a", (2, 8))
+    grow = [Resize(job_id, 1, number, (Slot("T2", 0, 1, 1),), (), Cause.GROWTH) for number in (1, 2)]
+    told.tell(*(ev.PlanCommitted(2.0, Plan((step,))) for step in grow))
+    told.plan(3.0, Resize(job_id, 1, 3, (), (Slot("T2", 0, 2, 1),), Cause.BASE_DEMAND))
+    assert told.row(job_id).resizes == 3
+    assert [one.text for one in told.store.history(job_id)[-3:]] == [
+        "from 2 to 3 workers; more on T2 (1)",
+        "from 3 to 4 workers; more on T2 (1)",
+        "from 4 to 2 workers; fewer on T2 (2)",
+    ]
+
+
 def _loan(server: str, *times: float | None) -> LoanRow:
     lent, *rest = (None if at is None else ZERO_S + at for at in times)
     assert lent is not None

@@ -12,6 +12,7 @@ import itertools
 import logging
 import queue
 import socket
+import struct
 import sys
 import threading
 import time
@@ -203,16 +204,19 @@ class SupervisorClient:
         try:
             with self._sending:
                 self._connection.sendall(data)
-        except TimeoutError:
+        except BlockingIOError:
+            # Half a request may be sent: the connection is of no use any more.
+            self._connection.shutdown(socket.SHUT_RDWR)
             raise ArylError(f"the supervisor in {self.directory} doesn't read its requests") from None
         except OSError:
             pass  # the reader finds out why, and says so to all who wait
         deadline = time.monotonic() + ANSWER_WITHIN_S
-        values = [self._value(answer, deadline) for answer in answers.values()]
-        with self._lock:
-            for number in answers:
-                self._waiting.pop(number, None)
-        return values
+        try:
+            return [self._value(answer, deadline) for answer in answers.values()]
+        finally:
+            with self._lock:
+                for number in answers:
+                    self._waiting.pop(number, None)
 
     def _value(self, answer: _Answer, deadline: float) -> Json:
         if not answer.there.wait(max(0.0, deadline - time.monotonic())):
@@ -226,8 +230,8 @@ class SupervisorClient:
     def _check_there(self) -> None:
         if self._fenced:
             raise FencedError("another daemon has taken over the supervisor")
-        if self._gone or self._closing:
-            raise ArylError(self._gone or "the connection to the supervisor is closed")
+        if self._gone:
+            raise ArylError(self._gone)
 
     def _read(self) -> None:
         why = "the connection to the supervisor is lost"
@@ -237,7 +241,7 @@ class SupervisorClient:
         except (OSError, ProtocolError) as error:
             why = f"{why}: {error}"
         with self._lock:
-            self._gone = why
+            self._gone = "the connection to the supervisor is closed" if self._closing else why
             waiting, self._waiting = self._waiting, {}
             told = not self._closing
             gone = SupervisorGone(time.time(), self._fenced)
@@ -285,6 +289,9 @@ def _say_hello(connection: socket.socket, fence: int, deadline: float) -> tuple[
         raise ArylError("the supervisor doesn't answer") from None
     line, _, rest = data.partition(b"\n")
     connection.settimeout(None)
+    # Only sending has a time limit from now on; reading waits for events.
+    limit = struct.pack("@ll", int(ANSWER_WITHIN_S), 0)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
     return _result(decode_line(line)), rest
 
 

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from aryl.errors import ArylError
+
 VERSION = 1
 # The environment variable by which the supervisor recognises what belongs to a worker.
 MARKER = "ARYL_WORKER"
@@ -24,7 +26,7 @@ MAX_REPORT_KEYS = 32
 Json = dict[str, object]
 
 
-class ProtocolError(ValueError):
+class ProtocolError(ArylError):
     """A line, a request or a field isn't what it should be."""
 
 

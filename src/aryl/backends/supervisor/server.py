@@ -1,7 +1,8 @@
 """The loop of the supervisor: connections, signals and reports in, answers and events out.
 
 One thread. In each turn it takes what has come, does what is due, writes the records, and only then lets go
-what it said in this turn, so that nobody ever hears of something that a crash could make undone.
+what it said in this turn, so that nobody ever hears of something that a crash could make undone. (On a full
+disk it goes on without: no program is started then, but those that run are looked after.)
 """
 
 from __future__ import annotations
@@ -107,10 +108,10 @@ class Server:
         """Serve until nobody needs it."""
         until = time.monotonic()
         while not self._finished():
-            wait_s = max(0.0, until - time.monotonic())
+            wait_s = max(0.0, min(until, self._linger_until()) - time.monotonic())
             for key, _ in self._selector.select(None if math.isinf(wait_s) else wait_s):
                 self._guard(key.data)
-            until = min(self._step(), self._linger_until())
+            until = self._step()
             recorded = self._records.commit()
             if not recorded:
                 until = min(until, time.monotonic() + _RECORDS_AGAIN_S)
@@ -146,7 +147,7 @@ class Server:
         return self._ending or time.monotonic() >= self._linger_until()
 
     def _linger_until(self) -> float:
-        if self._workers.living or any(each.fence is not None for each in self._connections):
+        if self._workers.living or any(each.fence == self._fence for each in self._connections):
             self._idle_since = time.monotonic()
             return math.inf
         return self._idle_since + self._options.linger_s

@@ -47,7 +47,12 @@ class Child:
 def spawn(spec: WorkerSpec, environment: Mapping[str, str], files: tuple[int, int]) -> Child:
     """Start a process. `files` is the limit of open files that it gets. Raises OSError."""
     gate_out, gate_in = os.pipe()
-    failure_out, failure_in = os.pipe()
+    try:
+        failure_out, failure_in = os.pipe()
+    except OSError:
+        os.close(gate_out)
+        os.close(gate_in)
+        raise
     # No signal may reach the supervisor's handlers in the new process, which shares its wake-up socket.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:

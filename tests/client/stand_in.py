@@ -97,7 +97,9 @@ class StandIn:
     happened: dict[str, list[HistoryEntry]] = field(default_factory=dict)
     tokens: dict[str, Principal] = field(default_factory=dict)
     verdict: DryRunView = field(
-        default_factory=lambda: DryRunView(verdict="now", text="There is room.", servers=["T1"])
+        default_factory=lambda: DryRunView(
+            verdict="now", text="It would start at once on T1.", servers=["T1"]
+        )
     )
     slow_s: float = 0.0
     health_view: HealthView = field(default_factory=lambda: HealthView(status="ok"))
@@ -190,7 +192,8 @@ class StandIn:
             job_id=job_id,
             state=self.job(job_id).state,
             reason=Wait.NOT_ENOUGH_FREE,
-            text="too few GPUs are free",
+            text="It needs 4 GPUs, but only 2 are free. Once bert-1 and a job of another project have ended, "
+            "it is expected to start in about 12 min.",
             needed_gpus=4,
             free_gpus=2,
             best_server_free_gpus=2,
@@ -313,7 +316,7 @@ PREEMPTION = HistoryEntry(
     kind="preempted",
     attempt=1,
     cause="reclaim",
-    text="server I1 goes back to inference",
+    text="stopped because the inference side needs its server back",
     beneficiary="I1",
     alternatives=[AlternativeView(what="bert-1", cost=0.75), AlternativeView(what=None, cost=1.0)],
 )

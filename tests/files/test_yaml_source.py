@@ -59,6 +59,7 @@ def test_values_come_with_their_places(tmp_path: Path) -> None:
         ("a: 1\na: 2", ", line 2, a: the key is given twice, first on line 1"),
         ("a: &b [*b]", ", line 1, a[0]: contains itself"),
         ("a: !secret x", ", line 1: not YAML: could not determine a constructor for the tag '!secret'"),
+        ("*" + "x" * 500, f", line 1: not YAML: found undefined alias '{'x' * 97}…"),
         ("a: b: c", ", line 1: not YAML: mapping values are not allowed here"),
         ("a: [" + "[" * 3000, ": nested too deeply"),
         (b"\xff\xfe\x00", ": not a text file; expected a thing in YAML"),

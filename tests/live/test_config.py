@@ -165,8 +165,8 @@ def test_off_is_off_though_yaml_makes_it_false(tmp_path: Path, word: str, tokens
             "kill_wait: 5s",
             "kil_wait: 5s",
             ", line 18, kil_wait: unknown key; expected one of state, store, listen, backend, policy, "
-            "cluster, gpus, devices, inference, workdirs, kill_wait, restart_s, resize_s, vacate_s, lease, watchdog, "
-            "stuck_after, quarantine, clock, tokens; did you mean 'kill_wait'?",
+            "cluster, gpus, devices, inference, workdirs, kill_wait, restart_s, resize_s, vacate_s, lease, "
+            "watchdog, stuck_after, quarantine, clock, tokens; did you mean 'kill_wait'?",
         ),
         (
             "cooldown=30",

@@ -17,7 +17,7 @@ from aryl.core import events as ev
 from aryl.core import upkeep
 from aryl.core.cluster import Cluster
 from aryl.core.invariants import verify
-from aryl.core.model import Health, JobSpec, JobState, Tenure
+from aryl.core.model import Health, JobSpec, JobState, Slot, Tenure
 from aryl.core.plan import Launch, Plan
 from aryl.errors import IllegalTransitionError, InputError
 from aryl.policies.catalogue import parse_policy
@@ -317,6 +317,21 @@ def test_a_restart_and_a_resize_that_are_under_way_are_not_begun_again() -> None
     reports = [driver.poll(float("inf")) for _ in range(2)]
     # A first attempt starts at once, so its report is overdue.
     assert reports == [[ev.Launched(605.0, "new", 1)], [ev.Resized(620.0, "E", 1, 1)]]
+
+
+def test_workers_that_are_leaving_are_gone_when_they_would_have_been() -> None:
+    scene = Scene(*servers(1), vacate_s=30.0)
+    scene.run("E", {"T1": (4, 4)})
+    scene.at("10m").submit("new", 4)
+    scene.carry_out()
+    assert scene.cluster.jobs["E"].leaving == {"T1": 4}
+    assert scene.at("10m20s").explain("new").starts_s == 630.0
+    copy = restore(snapshot(scene.cluster))
+    driver = SimDriver((), dict.fromkeys(copy.jobs, HOUR_S), overheads=Overheads(0.0, 0.0, 30.0))
+    driver.take_over(copy)
+    polled = [driver.poll(float("inf")) for _ in range(2)]
+    assert polled[0] == [ev.Resized(620.0, "E", 1, 1)]
+    assert polled[1] == [ev.Vacated(630.0, "E", 1, (Slot("T1", 0, 4, 1),))]
 
 
 def test_servers_are_handed_over_before_they_take_work() -> None:

@@ -227,7 +227,7 @@ class LocalBackend:
 
     def exit_code(self, status: WorkerStatus) -> int | None:
         """The exit code as contracts have it: an agent whose workers have saved ends with 0 and a mark."""
-        mark = Path(status.meta.get("run_dir", "")) / f"saved-{status.key.generation}"
+        mark = Path(status.meta.get("run_dir", "")) / f"saved-{status.key.attempt}-{status.key.generation}"
         if status.exit_code == 0 and status.meta.get("launcher") == "torchrun" and mark.exists():
             return SAVED
         return status.exit_code

@@ -120,14 +120,14 @@ def _adopt_elastic(attempt: ElasticAttempt, statuses: Sequence[WorkerStatus]) ->
     ranks = [status.key.rank for status in statuses if status.key.rank != LIGHTHOUSE_RANK]
     attempt.next_rank = max(ranks, default=-1) + 1
     houses = [status for status in statuses if status.key.rank == LIGHTHOUSE_RANK]
-    attempt.lighthouses = max((status.key.generation for status in houses), default=-1) + 1
     attempt.lighthouse = next((status.key for status in houses if not status.state.ended), None)
 
 
 def _settle_elastic(attempt: ElasticAttempt, known: Sequence[WorkerStatus]) -> None:
     gang = attempt.gang
-    if attempt.lighthouse is None:
-        attempt.start_lighthouse()
+    if attempt.lighthouse is None and attempt.alive:
+        attempt.fail_because("the lighthouse, by which its workers find each other, has ended")
+        return
     alive: dict[str, int] = {}
     for status in known:
         if not status.state.ended and not status.told_to_stop:

@@ -29,7 +29,6 @@ class ElasticAttempt(Attempt):
     next_rank = 0
     replaced = 0
     lighthouse: WorkerKey | None = None
-    lighthouses = 0
     finishing = False
 
     def launch(self) -> None:
@@ -69,11 +68,13 @@ class ElasticAttempt(Attempt):
         super().all_gone()
 
     def on_exited(self, status: WorkerStatus, code: int | None) -> None:
-        """A process is gone; a lighthouse that nobody told to go is started again where it was."""
+        """A process is gone. Without its lighthouse an attempt can't go on: another one would count from the
+        beginning again, and the workers would wait for each other for ever.
+        """
         if status.key == self.lighthouse:
             self.lighthouse = None
-            if self.stage is not Stage.OVER:
-                self.start_lighthouse()
+            if self.stage is Stage.UP:
+                self.fail_because("the lighthouse, by which its workers find each other, has ended")
             return
         super().on_exited(status, code)
         if self.stage is Stage.OVER and self.lighthouse is not None:
@@ -83,8 +84,7 @@ class ElasticAttempt(Attempt):
 
     def start_lighthouse(self) -> None:
         """Start the lighthouse, at the port that the workers know."""
-        self.lighthouse = WorkerKey(self.gang.job_id, self.gang.attempt, self.lighthouses, LIGHTHOUSE_RANK)
-        self.lighthouses += 1
+        self.lighthouse = WorkerKey(self.gang.job_id, self.gang.attempt, 0, LIGHTHOUSE_RANK)
         self.hands.start_lighthouse(self.lighthouse, self.gang, self.port)
 
     def fill_up(self) -> None:

@@ -222,9 +222,13 @@ class Attempt:
 
     def fail(self, worker: Worker) -> None:
         """The attempt can't go on after this worker's end."""
-        self.stage = Stage.FAILING
         self._blamed = (worker.server_id,)
-        self._reason = f"worker {worker.key.rank} on {worker.server_id} {worker.reason}"
+        self.fail_because(f"worker {worker.key.rank} on {worker.server_id} {worker.reason}")
+
+    def fail_because(self, reason: str) -> None:
+        """The attempt can't go on, whoever is to blame."""
+        self.stage = Stage.FAILING
+        self._reason = reason
         self.tell_to_leave(self.alive, notice=False)
         self.all_gone()
 

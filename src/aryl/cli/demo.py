@@ -45,10 +45,23 @@ def demo(
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write a page that compares.")
     ] = None,
+    live: Annotated[bool, typer.Option(help="Show the live half, with a daemon and real processes.")] = True,
+    simulated: Annotated[bool, typer.Option(help="Show the simulated half.")] = True,
 ) -> None:
-    """Compare FIFO with lending, with resizing and with both, on bundled synthetic jobs."""
+    """See it work: first live, with real processes on this machine, then four policies on synthetic jobs.
+
+    Live, a daemon lends two emulated inference servers while their load is low and takes them back; a job
+    grows and shrinks with them and loses no step. Simulated, FIFO is compared with lending, with resizing and
+    with both. Together less than two minutes.
+    """
     from aryl.cli.simulate import run_experiment
 
+    if live:
+        from aryl.cli.live_demo import run_live_demo
+
+        run_live_demo(print if output is OutputFormat.table else note)
+    if not simulated:
+        return
     note(
         f"demo: synthetic jobs on {TRAINING_SERVERS} training and {INFERENCE_SERVERS} inference servers, "
         f"{len(POLICIES)} policies"

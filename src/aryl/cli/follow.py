@@ -38,7 +38,8 @@ def follow_job(
     from aryl.core.model import FINAL_STATES
     from aryl.errors import UnreachableError
 
-    patience, last, first = Patience(), -1, True
+    patience, last = Patience(), -1
+    first, told = True, False
     with until_interrupted():
         while True:
             try:
@@ -63,6 +64,9 @@ def follow_job(
             elif job.state in FINAL_STATES:
                 return job
             else:
+                if first and not told:
+                    note(f"{state_line(job)}; nothing is printed yet")
+                    told = True
                 time.sleep(LOOK_S)
 
 

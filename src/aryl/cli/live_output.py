@@ -80,6 +80,11 @@ def workers_text(job: JobView) -> str:
     return f"{job.workers} of {limits}"
 
 
+def gpus_text(count: int) -> str:
+    """`1 GPU`, `8 GPUs`."""
+    return "1 GPU" if count == 1 else f"{count} GPUs"
+
+
 def job_row(job: JobView) -> Row:
     """A row of CSV."""
     row: Row = document(job)
@@ -128,7 +133,7 @@ def show_job(job: JobView, output: OutputFormat) -> None:
 def one_job_table(job: JobView) -> Table:
     """One row for each thing that is known of a job."""
     places = ", ".join(
-        f"{place.server} ({place.base} base, {place.flexible} flexible, {place.gpus} GPUs)"
+        f"{place.server} ({place.base} base, {place.flexible} flexible, {gpus_text(place.gpus)})"
         for place in job.placement
     )
     facts = {
@@ -136,7 +141,7 @@ def one_job_table(job: JobView) -> Table:
         "state": job.state.value,
         "message": job.message,
         "project, user": f"{job.project or '-'}, {job.user or '-'}",
-        "workers": f"{workers_text(job)}, {job.gpus_per_worker} GPUs each",
+        "workers": f"{workers_text(job)}, {gpus_text(job.gpus_per_worker)} each",
         "GPUs": str(job.gpus),
         "on": places,
         "priority": str(job.priority),
@@ -148,7 +153,9 @@ def one_job_table(job: JobView) -> Table:
         "estimate": span(job.estimate_s) if job.estimate_s is not None else "",
         "to go": span(job.remaining_s) if job.remaining_s is not None and job.finished is None else "",
     }
-    return plain_table(["", ""], [[name, text] for name, text in facts.items() if text])
+    table = plain_table(["", ""], [[name, text] for name, text in facts.items() if text])
+    table.show_header = False
+    return table
 
 
 def jobs_key(jobs: JobList) -> object:

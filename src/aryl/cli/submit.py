@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, assert_never
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -181,22 +181,9 @@ def _show_dry_run(view: DryRunView, output: OutputFormat) -> None:
 
 
 def _verdict(view: DryRunView) -> str:
-    match view.verdict:
-        case "now":
-            text = "It would start now"
-            text += f" on {', '.join(view.servers)}." if view.servers else "."
-        case "later":
-            at = (
-                f" at about {clock(view.starts)} ({from_now(view.starts)})" if view.starts is not None else ""
-            )
-            text = f"It would start later{at}."
-        case "never":
-            text = "It would never start."
-        case "unknown":
-            text = "When it would start can't be told."
-        case _:
-            assert_never(view.verdict)
-    return f"{text} {view.text}".rstrip()
+    if view.verdict != "later" or view.starts is None:
+        return view.text
+    return f"{view.text} Expected start: {clock(view.starts)} ({from_now(view.starts)})."
 
 
 def _end_of(client: ArylClient, job: JobView, *, follow: bool) -> JobView:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aryl.cli.connection import Output, Server, TokenFile, complete_job, connected
-from aryl.cli.live_output import NOBODYS, clock, document, from_now, names, show_view
+from aryl.cli.live_output import NOBODYS, clock, document, from_now, show_view
 from aryl.cli.output import OutputFormat, console, examples, plain_table
 
 if TYPE_CHECKING:
@@ -43,31 +43,15 @@ def why(
 
 
 def paragraph(view: WhyView, history: JobHistory, now: float | None = None) -> str:
-    """All that there is to say, in sentences. `now` is in seconds since the epoch, by default the time."""
-    parts = [f"{view.job_id} is {view.state.value}: {_sentence(view)}"]
-    if view.needed_gpus:
-        are = "is" if view.free_gpus == 1 else "are"
-        parts.append(
-            f"It needs {_gpus(view.needed_gpus)}; {view.free_gpus} that it could use {are} free, "
-            f"at most {view.best_server_free_gpus} on one server."
-        )
-    if view.behind:
-        parts.append(f"In the way: {names(view.behind)}.")
+    """The server's words, which say what is needed, free and in the way, and what only local time and the
+    history tell. `now` is in seconds since the epoch, by default the time."""
+    parts = [f"{view.job_id} ({view.state.value}): {view.text}"]
     if view.starts is not None:
-        parts.append(f"It should start at about {clock(view.starts, now)} ({from_now(view.starts, now)}).")
+        parts.append(f"Expected start: {clock(view.starts, now)} ({from_now(view.starts, now)}).")
     last = next((entry for entry in reversed(history.entries) if entry.kind == PREEMPTED), None)
     if last is not None:
         parts.append(_preemption(last, now))
     return " ".join(parts)
-
-
-def _sentence(view: WhyView) -> str:
-    text = view.text or (view.reason.value if view.reason else "nothing is known about it")
-    return text if text.endswith((".", "!", "?")) else f"{text}."
-
-
-def _gpus(count: int) -> str:
-    return f"{count} GPU" if count == 1 else f"{count} GPUs"
 
 
 def _preemption(entry: HistoryEntry, now: float | None) -> str:
@@ -75,8 +59,6 @@ def _preemption(entry: HistoryEntry, now: float | None) -> str:
     if entry.beneficiary:
         text += f" for {entry.beneficiary}"
     text += f": {entry.text or entry.cause or 'the cause is unknown'}".removesuffix(".")
-    if entry.cause and entry.text and entry.cause not in entry.text:
-        text += f" (cause: {entry.cause})"
     if entry.alternatives:
         weighed = [f"{other.what or NOBODYS} at a cost of {other.cost:g}" for other in entry.alternatives]
         text += f"; weighed against {', '.join(weighed)}"

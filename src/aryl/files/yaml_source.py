@@ -18,8 +18,8 @@ import yaml
 from pydantic import ValidationError
 
 from aryl.errors import InputError
-from aryl.files.faults import KeyPath, Place, dotted, input_error
-from aryl.files.fields import MOST_NUMBER_AS_TEXT, Strict
+from aryl.files.faults import KeyPath, Place, dotted, input_error, shortened
+from aryl.files.fields import MOST_NUMBER_AS_TEXT, Strict, in_one_line
 
 Model = TypeVar("Model", bound=Strict)
 
@@ -133,9 +133,11 @@ def _parse(text: str, file: str, places: dict[KeyPath, Place]) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else None
-        raise InputError(f"not YAML: {error.problem or error.context}", file=file, line=line) from None
+        problem = shortened(in_one_line(str(error.problem or error.context)))
+        raise InputError(f"not YAML: {problem}", file=file, line=line) from None
     except yaml.YAMLError as error:
-        raise InputError(f"not YAML: {' '.join(str(error).split())}", file=file) from None
+        problem = shortened(in_one_line(" ".join(str(error).split())))
+        raise InputError(f"not YAML: {problem}", file=file) from None
     except RecursionError:
         raise InputError("nested too deeply", file=file) from None
 

@@ -46,7 +46,7 @@ class Overheads:
     resize_s: float = 10.0
     vacate_s: float = 0.0
     hand_over_s: float = 0.0
-    rest_s: float = 60.0
+    rest_s: float = 5.0
 
 
 class SimDriver:

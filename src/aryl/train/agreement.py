@@ -10,6 +10,9 @@ a step only during the next one.
 **On values.** A program that has no collectives of its own exchanges small values through files (`exchange`),
 which puts its workers into the same lockstep.
 
+All this needs a folder in which a file that one worker made is seen by all others at once: on the same
+machine it is, on a network file system only without caching of names and attributes.
+
 A file is written beside its place and then linked there, so it is whole when it can be seen, and there is
 only one.
 """

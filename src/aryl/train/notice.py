@@ -1,12 +1,14 @@
 """The notice: Aryl's signal that a worker is to save and leave.
 
 The handler only remembers that the signal came; the script asks between two steps. Aryl starts workers with
-the signal ignored, so one that comes before this module is loaded does no harm, and Aryl repeats it.
+the signal ignored, so one that comes before this module is loaded does no harm; a file in the run folder says
+that it came.
 """
 
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from types import FrameType
 
 
@@ -30,6 +32,12 @@ class Notice:
         # System calls under way go on after the handler: libraries below Python don't all expect EINTR.
         signal.siginterrupt(number, False)
         return True
+
+    def look_back(self, mark: Path) -> None:
+        """Hear of a notice that came before anybody listened: Aryl leaves a file for each. To be called
+        after `listen`, so that none falls between the two.
+        """
+        self.given = self.given or mark.exists()
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self.given = True

@@ -72,8 +72,8 @@ class Replica:
         environment: Environment | None = None,
     ) -> None:
         """`step` and `batches` are where a checkpoint left off. `quorum_timeout_s` has to be longer than the
-        lighthouse's join timeout. `process_group` is torchft's, by default NCCL
-        where there is a GPU and Gloo where there is none.
+        lighthouse's join timeout. `process_group` is torchft's, by default NCCL where there is a GPU and Gloo
+        where there is none.
         """
         os.environ.setdefault("RUST_LOG", "error")  # by default torchft writes several lines a step
 

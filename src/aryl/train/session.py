@@ -53,6 +53,8 @@ class Session:
         self._margin_steps = margin_steps
         self._notice = Notice()
         self._notice.listen(self.environment.notice_signal)
+        if self.environment.run_dir is not None:
+            self._notice.look_back(self.environment.run_dir / f"notice-{self.environment.worker}")
         self._reporter = Reporter(self.environment)
         self._agreements = self._make_agreements()
         self._leaving = False

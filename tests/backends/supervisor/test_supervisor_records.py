@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.backends.supervisor.bench import key, wait_for
 
+import aryl
 from aryl.backends.supervisor import tree
 from aryl.backends.supervisor.limits import Limits
 from aryl.backends.supervisor.protocol import WorkerKey, WorkerState, WorkerStatus
@@ -123,7 +124,10 @@ for word, gate in (("closed", b""), ("open", b"+")):
 
 def test_the_process_imports_nothing_but_the_standard_library_and_its_own_modules() -> None:
     code = "import sys, aryl.backends.supervisor.process; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-S", "-c", code], check=True, capture_output=True, text=True)
+    environment = {"PYTHONPATH": str(Path(aryl.__file__).parent.parent)}
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], check=True, capture_output=True, text=True, env=environment
+    )
     names = set(done.stdout.split())
     ours = {name for name in names if name.startswith("aryl.") and ".supervisor" not in name}
     assert ours == {"aryl.errors", "aryl.backends"}

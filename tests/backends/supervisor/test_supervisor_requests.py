@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import math
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.backends.supervisor.bench import Bench, key, soon, wait_for
 
+from aryl.backends.supervisor.client import SupervisorClient
 from aryl.backends.supervisor.places import Address
 from aryl.backends.supervisor.protocol import (
     MAX_LINE_BYTES,
     MAX_REPORT_BYTES,
     VERSION,
+    WorkerExited,
     WorkerReported,
     WorkerStarted,
 )
@@ -196,6 +199,35 @@ def test_an_environment_that_is_no_utf8_survives(bench: Bench) -> None:
     client.start([bench.spec("/usr/bin/env", env={"ODD": b"\xff".decode("utf-8", "surrogateescape")})])
     bench.exited(key())
     assert b"ODD=\xff\n" in bench.log().read_bytes()
+
+
+def test_requests_may_come_from_many_threads_at_once(bench: Bench) -> None:
+    client = bench.connect()
+
+    def ask(rank: int) -> None:
+        client.start([bench.spec("true", which=key(rank))])
+        while not any(status.key == key(rank) and status.state.ended for status in client.list()):
+            client.stop([], soon())
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(ask, range(16)))
+    assert [status.exit_code for status in client.list()] == [0] * 16
+
+
+def test_whoever_hears_of_an_event_may_ask_something_in_turn(bench: Bench) -> None:
+    answers: list[int] = []
+
+    def on_event(event: object) -> None:
+        if isinstance(event, WorkerExited):
+            number = len(client.list())
+            client.close()
+            answers.append(number)
+
+    client = SupervisorClient.connect(bench.state, 1, on_event)
+    client.start([bench.spec("true")])
+    wait_for(lambda: answers == [1])
+    with pytest.raises(ArylError, match="closed"):
+        client.list()
 
 
 def _report(rank: object = 0, report: object = None, *, job: object = "job-1", attempt: object = 1) -> bytes:

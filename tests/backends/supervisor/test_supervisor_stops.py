@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -10,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from tests.backends.supervisor.bench import Bench, key, lives, soon, wait_for
 
-from aryl.backends.supervisor.protocol import WorkerStarted, WorkerStuck
+from aryl.backends.supervisor import tree
+from aryl.backends.supervisor.protocol import WorkerExited, WorkerStarted, WorkerState, WorkerStuck
 
 _STUBBORN = """
 import signal, time
@@ -174,6 +175,19 @@ def test_what_is_left_behind_and_ignores_term_is_killed(bench: Bench) -> None:
         assert process.wait() == 0
 
 
+def test_whoever_ended_by_itself_was_not_told_to_stop_even_if_something_is_left(bench: Bench) -> None:
+    client = bench.connect()
+    client.start([bench.python(_WITH_CHILD.replace("time.sleep(1000)\n", "sys.exit(1)\n"))])
+    pid = bench.event(WorkerStarted).status.pid
+    assert pid is not None
+    child = bench.number("child.pid")
+    wait_for(lambda: tree.read(pid) is None)  # reaped
+    client.stop([key()], soon(kill_in_s=0.0))
+    status = bench.exited(key())
+    assert (status.exit_code, status.told_to_stop) == (1, False)
+    assert not lives(child)
+
+
 def test_a_daemon_that_may_be_of_two_workers_goes_with_the_last_of_them(bench: Bench) -> None:
     client = bench.connect()
     client.start([bench.spec("sleep", "1000", which=key(1))])
@@ -192,6 +206,7 @@ def test_the_schedule_is_kept_when_the_daemon_is_dead(bench: Bench) -> None:
 import os, sys, time
 from pathlib import Path
 from aryl.backends.supervisor.client import SupervisorClient
+from aryl.backends.supervisor import tree
 from aryl.backends.supervisor.protocol import StopSchedule, WorkerKey, WorkerSpec
 client = SupervisorClient.connect(Path({str(bench.state)!r}), 1, lambda event: None)
 argv = (sys.executable, "-I", "-S", "-c", {_STUBBORN!r})
@@ -211,48 +226,62 @@ os.kill(os.getpid(), 9)
     assert [line.split()[0] for line in bench.said().splitlines()] == ["ready", "SIGUSR1", "SIGTERM"]
 
 
-def _freezer() -> Path | None:
-    """A control group that freezes what is in it, or None where that can't be had."""
-    path = Path("/sys/fs/cgroup/freezer") / f"aryl-test-{os.getpid()}"
-    try:
-        path.mkdir()
-    except OSError:
-        return None
-    return path
+# Anybody may trace it, also where the system lets only parents do that.
+_TRACEABLE = """
+import ctypes, time
+ctypes.CDLL(None).prctl(0x59616d61, -1, 0, 0, 0)
+print("ready", flush=True)
+time.sleep(1000)
+"""
+_PTRACE_SEIZE, _PTRACE_DETACH, _PTRACE_O_TRACEEXIT, _WALL = 0x4206, 17, 0x40, 0x40000000
 
 
 @contextmanager
-def _frozen(pid: int, freezer: Path) -> Iterator[None]:
+def _held_at_its_end(pid: int) -> Iterator[None]:
+    """Even SIGKILL doesn't get the process further than to the moment before its end."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
+    assert libc.ptrace(_PTRACE_SEIZE, pid, 0, _PTRACE_O_TRACEEXIT) == 0, os.strerror(ctypes.get_errno())
     try:
-        (freezer / "cgroup.procs").write_text(str(pid), encoding="ascii")
-        (freezer / "freezer.state").write_text("FROZEN", encoding="ascii")
-        wait_for(lambda: (freezer / "freezer.state").read_text(encoding="ascii") == "FROZEN\n")
         yield
     finally:
-        (freezer / "freezer.state").write_text("THAWED", encoding="ascii")
+        os.waitpid(pid, _WALL)
+        assert libc.ptrace(_PTRACE_DETACH, pid, 0, 0) == 0, os.strerror(ctypes.get_errno())
 
 
 def test_a_worker_that_does_not_die_is_stuck_until_it_does(bench: Bench) -> None:
     client = bench.connect()
-    client.start([bench.spec("sleep", "1000")])
+    client.start([bench.python(_TRACEABLE)])
+    bench.wait_until_said("ready")
     pid = bench.event(WorkerStarted).status.pid
     assert pid is not None
-    freezer = _freezer()
-    if freezer is None:
-        pytest.skip("no control group that freezes")
-    try:
-        with _frozen(pid, freezer):
-            client.stop([key()], soon(kill_in_s=0.0, stuck_after_s=0.2))
-            stuck = bench.event(WorkerStuck)
-            assert (stuck.key, stuck.server_id, stuck.stuck) == (key(), "T1", True)
-            (status,) = client.list()
-            assert status.stuck
-            assert not status.state.ended
-        gone = bench.event(WorkerStuck, lambda event: not event.stuck)
-        status = bench.exited(key())
-        assert status.signal == signal.SIGKILL
-        assert not status.stuck
-        assert bench.events.index(gone) < len(bench.events) - 1
-    finally:
-        wait_for(lambda: not (freezer / "cgroup.procs").read_text(encoding="ascii"))
-        freezer.rmdir()
+    with _held_at_its_end(pid):
+        client.stop([key()], soon(kill_in_s=0.0, stuck_after_s=0.2))
+        stuck = bench.event(WorkerStuck)
+        assert (stuck.key, stuck.server_id, stuck.stuck) == (key(), "T1", True)
+        (status,) = client.list()
+        assert status.stuck
+        assert not status.state.ended
+    status = bench.exited(key())
+    assert status.signal == signal.SIGKILL
+    assert not status.stuck
+    gone = bench.event(WorkerStuck, lambda event: not event.stuck)
+    assert bench.events.index(gone) < bench.events.index(bench.event(WorkerExited))
+
+
+def test_a_stuck_worker_of_a_killed_supervisor_is_stuck_for_the_next_one(bench: Bench) -> None:
+    client = bench.connect()
+    client.start([bench.python(_TRACEABLE)])
+    bench.wait_until_said("ready")
+    pid = bench.event(WorkerStarted).status.pid
+    assert pid is not None
+    with _held_at_its_end(pid):
+        os.kill(client.pid, signal.SIGKILL)
+        wait_for(lambda: not lives(client.pid))
+        again = bench.connect(2)
+        wait_for(lambda: Path(f"/proc/{pid}/stat").read_text(encoding="ascii").split()[2] == "t")
+        again.stop([key()], soon(kill_in_s=0.0, stuck_after_s=0.2))
+        assert bench.event(WorkerStuck).stuck
+        (status,) = again.list()
+        assert not status.state.ended
+    assert bench.exited(key()).state is WorkerState.LOST

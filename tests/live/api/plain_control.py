@@ -60,18 +60,16 @@ class PlainControl:
 
     # What tests do to it.
 
-    def journal(self, event: ev.Event, changes: Changes | None = None) -> int:
-        """Write one event; returns its number."""
+    def journal(self, *events: ev.Event, changes: Changes | None = None) -> None:
+        """Write events, all at once."""
         with self._lock:
-            number = self._sequence
-            self.store.append(self._token, number, [event], changes or Changes())
-            self._sequence += 1
-            return number
+            self.store.append(self._token, self._sequence, events, changes or Changes())
+            self._sequence += len(events)
 
     def change(self, job_id: str, **values: object) -> None:
         """Change columns of a job's row, such as `state`."""
         plain = {key: value.value if isinstance(value, JobState) else value for key, value in values.items()}
-        self.journal(ev.Tick(0.0), Changes(jobs={job_id: JobChange(values=plain)}))
+        self.journal(ev.Tick(0.0), changes=Changes(jobs={job_id: JobChange(values=plain)}))
 
     def happened(
         self,
@@ -87,7 +85,7 @@ class PlainControl:
             row = HistoryRow(
                 job_id, self._sequence, 0, 1_000.0, kind, 1, text, cause, beneficiary, tuple(weighed)
             )
-            self.journal(ev.Tick(0.0), Changes(history=(row,)))
+            self.journal(ev.Tick(0.0), changes=Changes(history=(row,)))
 
     def log(self, job_id: str, attempt: int, rank: int) -> Path:
         """Where a worker's log is; made empty if it isn't there."""

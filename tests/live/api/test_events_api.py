@@ -97,8 +97,7 @@ def test_events_come_in_order_as_they_happen(
 def test_a_listener_resumes_where_it_was(
     control: PlainControl, served: ApiServer, tokens: dict[str, str]
 ) -> None:
-    for number in range(600):  # more than a batch
-        control.journal(ev.Tick(float(number)))
+    control.journal(*[ev.Tick(float(number)) for number in range(600)])  # more than a batch
     with listening(served, tokens["root"]) as listener:
         assert [listener.next().number for _ in range(600)] == list(range(600))
     with listening(served, tokens["root"], last=597) as listener:
@@ -200,8 +199,7 @@ def test_a_listener_that_reads_nothing_holds_up_nobody(
     control: PlainControl, served: ApiServer, tokens: dict[str, str]
 ) -> None:
     job_id = "x" * 20_000  # enough to fill every buffer on the way
-    for _ in range(400):
-        control.journal(ev.CancelRequested(1.0, job_id))
+    control.journal(*[ev.CancelRequested(1.0, job_id)] * 400)
     with listening(served, tokens["root"]), listening(served, tokens["root"]):
         with listening(served, tokens["root"]) as quick:
             assert [quick.next().number for _ in range(400)] == list(range(400))

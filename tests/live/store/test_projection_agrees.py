@@ -186,7 +186,7 @@ def history_of(store: Store) -> list[tuple[Any, ...]]:
 
 
 @given(cases(), st.sampled_from(POLICIES))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_rows_say_what_the_cluster_says_after_every_turn(
     new_store: Callable[[], Store], case: Case, policy: str
 ) -> None:
@@ -202,7 +202,7 @@ def test_rows_say_what_the_cluster_says_after_every_turn(
 
 
 @given(cases(), st.sampled_from(POLICIES), st.integers(1, 5))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_a_restart_changes_nothing_in_the_tables(
     new_store: Callable[[], Store], case: Case, policy: str, every: int
 ) -> None:

@@ -314,7 +314,8 @@ class Server:
                 self._selector.unregister(connection.socket)
                 connection.socket.close()
                 continue
-            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.unsent else 0)
+            wanted = selectors.EVENT_WRITE if connection.unsent else 0
+            wanted |= 0 if connection.leaving else selectors.EVENT_READ
             key = self._selector.get_key(connection.socket)
             if key.events != wanted:
                 self._selector.modify(connection.socket, wanted, key.data)

@@ -115,7 +115,8 @@ class Workers:
         for key in keys:
             if (worker := self._living.get(key)) is not None:
                 self._leave(worker, leave)
-                if not worker.told_to_stop:
+                # Whoever had ended before it was told ended by itself.
+                if not worker.told_to_stop and worker.wait_status is None:
                     worker.told_to_stop = True
                     self._record(worker)
 

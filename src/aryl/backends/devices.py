@@ -7,7 +7,7 @@ a moment, and the next worker would run out of memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 
 from aryl.errors import ArylError, InputError
@@ -19,7 +19,10 @@ class Devices:
     def __init__(self, indices: Mapping[str, Sequence[int]], nvml: Nvml | None = None) -> None:
         self._indices = {server_id: tuple(some) for server_id, some in indices.items()}
         self._held: dict[str, set[int]] = {server_id: set() for server_id in self._indices}
+        self._down: set[str] = set()
         self._nvml = nvml
+        if nvml is not None:
+            self.check(nvml.count)
 
     def take(self, server_id: str, count: int) -> tuple[int, ...]:
         """Hold `count` free indices of a server, lowest first. Raises ArylError if there are too few."""
@@ -38,6 +41,27 @@ class Devices:
     def release(self, server_id: str, indices: Iterable[int]) -> None:
         """Let go of indices."""
         self._held[server_id].difference_update(indices)
+
+    def check(self, count: int) -> None:
+        """Raise InputError for an index that this machine, with `count` GPUs, doesn't have."""
+        for server_id, indices in self._indices.items():
+            for index in indices:
+                if index >= count:
+                    raise InputError(
+                        f"server {server_id} is to have GPU {index}, and this machine has {count}",
+                        field=f"devices.{server_id}",
+                        expected=f"numbers from 0 to {count - 1}",
+                    )
+
+    def changes(self) -> Iterator[tuple[str, bool]]:
+        """Servers of which a GPU no longer answers, or all answer again (True), since the last time."""
+        if self._nvml is None:
+            return
+        for server_id, indices in self._indices.items():
+            up = all(self._nvml.healthy(index) for index in indices)
+            if up is (server_id in self._down):
+                self._down.symmetric_difference_update({server_id})
+                yield server_id, up
 
     def idle(self, indices: Iterable[int]) -> bool:
         """Whether nothing runs on these GPUs any more, as far as anybody can see."""

@@ -50,6 +50,8 @@ from aryl.errors import ArylError, FencedError
 _log = logging.getLogger(__name__)
 
 TICK_S = 0.25
+# How often GPUs are asked whether they still answer.
+LOOK_EVERY_S = 15.0
 # What nobody asked for is ended without ado.
 STRANGERS_END_WITHIN_S = 5.0
 
@@ -309,8 +311,13 @@ class LocalBackend:
         self._carry_out(attempt, lambda: attempt.on_exited(status, self.exit_code(status)))
 
     def _tick(self) -> None:
+        look_s = time.monotonic()
         while not self._closing.wait(TICK_S):
             with self._lock:
+                if time.monotonic() >= look_s:
+                    look_s = time.monotonic() + LOOK_EVERY_S
+                    for server_id, up in self._devices.changes():
+                        self.emit((ServerUp if up else ServerDown)(time.time(), server_id))
                 waiting, self._unfree = self._unfree, []
                 for status in waiting:
                     self._exited(status)

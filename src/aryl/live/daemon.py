@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +27,9 @@ from aryl.live.foresight import Foresight
 from aryl.live.lead import Lead
 from aryl.live.store import Leadership, Store
 from aryl.policies.catalogue import parse_policy
+
+# How often idempotency keys that nobody will repeat are forgotten.
+PRUNE_EVERY_S = 3600.0
 
 _log = logging.getLogger(__name__)
 
@@ -91,16 +95,20 @@ class Daemon:
                 lead.start()
                 control.lead = lead
                 _log.info("leading with token %d", token)
-                self._watch(lead, leadership)
+                self._watch(lead, leadership, store)
             finally:
                 control.starting = False
                 lead.stop()
         finally:
             leadership.stop()
 
-    def _watch(self, lead: Lead, leadership: Leadership) -> None:
+    def _watch(self, lead: Lead, leadership: Leadership, store: Store) -> None:
         """Until somebody wants it to end, or it can't go on."""
+        prune_s = time.monotonic()
         while not self._stop.wait(0.1):
+            if time.monotonic() >= prune_s:
+                prune_s = time.monotonic() + PRUNE_EVERY_S
+                store.prune_keys(time.time())
             if leadership.lost.is_set():
                 raise FencedError("the lead was lost: another daemon has taken over, or the store is away")
             if lead.over.is_set():

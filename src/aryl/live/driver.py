@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import assert_never
 
@@ -20,7 +20,7 @@ from aryl.backends import port
 from aryl.backends.port import Backend, Gang, Phase, Program
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster, Job
-from aryl.core.model import JobState
+from aryl.core.model import JobSpec, JobState, allowed_size
 from aryl.core.plan import Cause, Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Stop
 from aryl.errors import ArylError, FencedError
 from aryl.live.clock import WallClock
@@ -163,9 +163,7 @@ class LiveDriver:
                 case Happened():
                     heard += [(_USER, event) for event in note.events(cluster, now_s)]
                 case NewJob():
-                    job_id = note.spec.job_id
-                    if job_id not in cluster.jobs and job_id not in cluster.ended:
-                        heard.append((_USER, ev.Submitted(now_s, note.spec)))
+                    heard += [(_USER, event) for event in _arrival(note.spec, cluster, now_s)]
                 case Halt():
                     self._error = self._error or note.error
                     self._halting.set()
@@ -256,6 +254,19 @@ class LiveDriver:
             launched=job.state is not JobState.STARTING,
             finishing=job.finishing,
         )
+
+
+def _arrival(spec: JobSpec, cluster: Cluster, now_s: float) -> Iterator[ev.Event]:
+    """A job that the state has already is one that was accepted before a restart. One that can't be is
+    refused here, because the store has it, and would offer it again for ever.
+    """
+    if spec.job_id in cluster.jobs or spec.job_id in cluster.ended:
+        return
+    fits = 1 <= spec.min_workers <= spec.max_workers and allowed_size(spec.sizes, spec.min_workers)
+    if fits:
+        yield ev.Submitted(now_s, spec)
+    else:
+        yield ev.Refused(now_s, spec.job_id, "its numbers of workers contradict each other")
 
 
 def _answer_question(question: Question, cluster: Cluster) -> None:

@@ -115,7 +115,15 @@ def test_a_method_that_is_not_there_names_those_that_are(api: Api) -> None:
 def test_odd_queries_are_problems(api: Api) -> None:
     for query in ("user=%00", "project=a%00b", "user=" + "x" * 201, "cursor=%00", "limit=%00", "state=%ff"):
         problem_of(api.get("root", f"/v1/jobs?{query}"), 422)
-    assert api.get("root", "/v1/jobs?user=%F0%9F%98%80&unknown=1").status_code == 200
+    assert api.get("root", "/v1/jobs?user=%F0%9F%98%80").status_code == 200
+
+
+def test_a_query_with_an_unknown_key_does_nothing(api: Api) -> None:
+    body = problem_of(api.ask("ada", "POST", "/v1/jobs?dryrun=true", json=JOB), 422)
+    assert (body["faults"][0]["field"], body["faults"][0]["nearest"]) == ("dryrun", "dry_run")
+    assert api.get("ada", "/v1/jobs").json()["jobs"] == []
+    for path in ("/v1/servers?%00", "/v1/whoami?=", "/v1/events?aftre=1", "/v1/jobs?" + "k" * 5000):
+        assert problem_of(api.get("root", path), 422)["faults"][0]["message"] == "unknown query"
 
 
 @pytest.mark.parametrize(

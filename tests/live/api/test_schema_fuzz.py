@@ -12,7 +12,6 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -86,21 +85,23 @@ def hold_to_document(operation: Any, ground: Ground, mode: GenerationMode) -> No
         if real and mode is GenerationMode.POSITIVE:
             for name in case.path_parameters or {}:
                 case.path_parameters[name] = there[name]
-        case.call_and_validate(headers=ground.headers, checks=CHECKS)
+        case.call_and_validate(base_url=ground.server.url, headers=ground.headers, checks=CHECKS)
 
-    try:
-        ask()
-    except Unsatisfiable:  # where nothing can be given, nothing can be wrong
-        assert mode is GenerationMode.NEGATIVE
-        assert not operation.body
-        assert not list(operation.iter_parameters())
+    ask()
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 def test_every_operation_answers_as_documented(ground: Ground, mode: GenerationMode) -> None:
-    schema = schemathesis.openapi.from_url(f"{ground.server.url}/openapi.json")
-    operations = [found.ok() for found in schema.get_all_operations()]
+    document = httpx.get(f"{ground.server.url}/openapi.json").json()
+    for path in document["paths"].values():
+        for operation in path.values():
+            operation.pop("security", None)  # every request has a token; others test those that don't
+    found: Any = list(schemathesis.openapi.from_dict(document).get_all_operations())
+    operations = [one.ok() for one in found]
     assert len(operations) == 22
+    if mode is GenerationMode.NEGATIVE:  # any text may stand in a path, so nothing can be wrong in it
+        operations = [operation for operation in operations if operation.body or list(operation.query)]
+        assert len(operations) > 8
     for operation in operations:
         hold_to_document(operation, ground, mode)
 

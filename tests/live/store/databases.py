@@ -29,11 +29,11 @@ class Postgres:
         return f"postgresql://postgres@/{database}?host={self.socket_dir}"
 
     def new_url(self) -> str:
-        """The URL of a new, empty database."""
+        """The URL of an empty schema, which is as good as a database of its own and much cheaper."""
         name = f"store{next(self._numbers)}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}".encode())
-        return self.url(name)
+            connection.execute(f"CREATE SCHEMA {name}".encode())
+        return f"{self.url('postgres')}&options=-csearch_path%3D{name}"
 
 
 @contextmanager

@@ -49,6 +49,7 @@ def make_app(control: Control, store: Records, settings: Settings) -> FastAPI:
     app.state.aryl = context
     for part in (jobs, logs, servers, loans, events, system):
         app.include_router(part.router)
+    app.include_router(system.mine)
     problems.install(app)
     app.add_middleware(Gate, context=context)
     return app

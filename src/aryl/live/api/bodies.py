@@ -1,6 +1,7 @@
-"""How JSON gets in: strictly.
+"""How queries and JSON get in: strictly.
 
-Python's reader takes more than JSON has and more than anybody downstream can hold: NaN and Infinity, numbers
+A key that a query shouldn't have is an error, since `?dryrun=true` would otherwise submit a job. Python's
+reader takes more than JSON has and more than anybody downstream can hold: NaN and Infinity, numbers
 without bounds, halves of surrogate pairs, NULs. All are refused here, before a model sees them.
 """
 
@@ -16,12 +17,15 @@ from fastapi import Header, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
+from aryl.errors import nearest_word
+from aryl.files.fields import in_one_line
 from aryl.live.api.problems import INVALID, NOT_FOUND, NOT_JSON, ProblemError
 from aryl.wire.views import Fault
 
 MOST_INTEGER = 2**53
 MOST_ID_CHARS = 300
 MOST_DIGITS = 25
+MOST_KEY_CHARS = 100
 _SUSPICIOUS = re.compile(rb"\\u(?:0000|d[89a-f])|\x00", re.IGNORECASE)
 _ID = re.compile(rf"[^\x00-\x20\x7f/]{{1,{MOST_ID_CHARS}}}")
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f]*$"
@@ -46,14 +50,18 @@ IdempotencyKey = Annotated[
 
 
 class StrictRoute(APIRoute):
-    """A route whose body has to be well-behaved JSON."""
+    """A route that takes no unknown query, and no body but well-behaved JSON."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The framework's handler, behind a request that reads JSON our way."""
         handle = super().get_route_handler()
         takes_body = self.body_field is not None
+        known = [field.alias for field in self.dependant.query_params]
 
         async def strict(request: Request) -> Response:
+            for key in request.query_params:
+                if key not in known:
+                    raise _unknown_query(key, known)
             if takes_body and not _is_json(request.headers.get("content-type", "")) and await request.body():
                 raise ProblemError(NOT_JSON, "send the body with `Content-Type: application/json`")
             return await handle(_StrictRequest(request.scope, request.receive) if takes_body else request)
@@ -110,6 +118,14 @@ def _is_json(content_type: str) -> bool:
 def _refuse(message: str, *, field: str | None = None, line: int | None = None) -> ProblemError:
     where = f"{field}: " if field else ""
     return ProblemError(INVALID, where + message, faults=(Fault(field=field, line=line, message=message),))
+
+
+def _unknown_query(key: str, known: list[str]) -> ProblemError:
+    key, nearest = in_one_line(key[:MOST_KEY_CHARS]), nearest_word(key[:MOST_KEY_CHARS], known)
+    hint = f"; did you mean '{nearest}'?" if nearest else ""
+    expected = "one of " + ", ".join(known) if known else "no query"
+    fault = Fault(field=key or None, message="unknown query", expected=expected, nearest=nearest)
+    return ProblemError(INVALID, f"unknown query '{key}'; expected {expected}{hint}", faults=(fault,))
 
 
 def _no_constant(text: str) -> float:

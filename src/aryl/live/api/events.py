@@ -16,6 +16,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Header, Query, Response
 
 from aryl.errors import UnreachableError
+from aryl.live.api.bodies import StrictRoute
 from aryl.live.api.context import Context, Parts, Viewer
 from aryl.live.api.documents import problems
 from aryl.live.api.jobs import eyes_of
@@ -29,7 +30,7 @@ from aryl.wire.views import Fault
 LAST_NUMBER = 2**63 - 1
 KEEP_ALIVE = b": still here\n\n"
 
-router = APIRouter(prefix="/v1/events", tags=["events"])
+router = APIRouter(prefix="/v1/events", tags=["events"], route_class=StrictRoute)
 
 
 @router.get(

@@ -12,7 +12,7 @@ from aryl.wire.views import DemandRequest, GiveRequest, LoanList, ReclaimRequest
 router = APIRouter(prefix="/v1", tags=["loans"], route_class=StrictRoute)
 
 
-@router.get("/loans", response_model=LoanList, summary="Loans", responses=problems(401, 403, 503))
+@router.get("/loans", response_model=LoanList, summary="Loans", responses=problems(401, 403, 422, 503))
 def list_loans(principal: Viewer, parts: Parts) -> Response:
     """Loans, newest first, and the inference side's account."""
     return answer(parts.control.loans())

@@ -19,7 +19,7 @@ from fastapi import APIRouter, Query, Response
 
 from aryl.core.model import FINAL_STATES
 from aryl.errors import ArylError, NotFoundError
-from aryl.live.api.bodies import JobId, answer
+from aryl.live.api.bodies import JobId, StrictRoute, answer
 from aryl.live.api.context import Context, Parts, Viewer
 from aryl.live.api.documents import AttemptList, AttemptView, problems
 from aryl.live.api.jobs import visible_job
@@ -31,7 +31,7 @@ PIECE_BYTES = 64 * 1024
 MOST_TAIL_LINES = 100_000
 MOST_NUMBER = 2**31 - 1
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=StrictRoute)
 
 Attempt = Annotated[int | None, Query(ge=0, le=MOST_NUMBER, description="Default: the last one.")]
 Rank = Annotated[int, Query(ge=0, le=MOST_NUMBER)]

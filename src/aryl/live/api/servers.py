@@ -13,7 +13,7 @@ from aryl.wire.views import DrainRequest, ServerList, ServerView
 router = APIRouter(prefix="/v1/servers", tags=["servers"], route_class=StrictRoute)
 
 
-@router.get("", response_model=ServerList, summary="All servers", responses=problems(401, 403, 503))
+@router.get("", response_model=ServerList, summary="All servers", responses=problems(401, 403, 422, 503))
 def list_servers(principal: Viewer, parts: Parts) -> Response:
     """All servers, training first. Jobs of other projects are null."""
     return answer(ServerList(servers=eyes_of(parts, principal).servers(parts.control.servers())))

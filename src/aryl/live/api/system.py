@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from aryl.live.api.auth import need
-from aryl.live.api.bodies import answer
+from aryl.live.api.bodies import StrictRoute, answer
 from aryl.live.api.context import Parts, Viewer, principal_of
 from aryl.live.api.documents import RoleName, WhoAmI, problems
 from aryl.live.api.metrics import CONTENT_TYPE
@@ -14,9 +14,12 @@ from aryl.live.control import Role
 from aryl.wire.views import HealthView
 
 router = APIRouter(tags=["system"])
+mine = APIRouter(tags=["system"], route_class=StrictRoute)
 
 
-@router.get("/v1/whoami", response_model=WhoAmI, summary="Whose token is this?", responses=problems(401, 503))
+@mine.get(
+    "/v1/whoami", response_model=WhoAmI, summary="Whose token is this?", responses=problems(401, 422, 503)
+)
 async def whoami(principal: Viewer) -> Response:
     """Your name, your role and your project; null: all projects."""
     return answer(WhoAmI(name=principal.name, role=RoleName[principal.role.name], project=principal.project))

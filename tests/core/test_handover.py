@@ -1,6 +1,8 @@
-"""Loans that the inference side has to confirm, servers that fall ill, and an inference side that is silent."""
+"""Loans that the inference side has to confirm, servers that fall ill, and a silent inference side."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from tests.core.helpers import job
@@ -14,7 +16,7 @@ from aryl.core.plan import Cause, Launch, Loan, Reclaim, Return, Stop, Weighed
 T4 = (("T4", 1.0),)
 
 
-def _fits_loaned(job_id: str, workers: int = 8, **more: object) -> JobSpec:
+def _fits_loaned(job_id: str, workers: int = 8, **more: Any) -> JobSpec:
     return job(job_id, workers, gpu_types=T4, fungible=True, **more)
 
 

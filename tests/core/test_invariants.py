@@ -11,7 +11,7 @@ from tests.core.helpers import claim, cluster_of, commit, job, run, stop, submit
 from aryl.core.cluster import Cluster
 from aryl.core.free_index import LANES_PER_SHELF
 from aryl.core.invariants import rebuilt_free_index, verify, violations
-from aryl.core.model import JobState, Slot, Tenure
+from aryl.core.model import Health, JobState, Slot, Tenure
 from aryl.core.pending import Entry
 from aryl.core.plan import Cause, Loan
 from aryl.errors import InvariantError
@@ -122,6 +122,31 @@ CORRUPTIONS: dict[str, tuple[Callable[[Cluster], None], str]] = {
     "priorities": (_set("live_by_priority", {0: 1}), "live jobs by priority are stale"),
     "projects": (_set("project_gpus", {"p": 1}), "GPUs by project are stale"),
     "projects that hold nothing": (_set("project_gpus", {"p": 2, "q": 1}), "GPUs by project are stale"),
+    "on loan from the training pool": (_set("T2.tenure", Tenure.ON_LOAN), "T2 is on-loan but belongs"),
+    "handed over at home": (_set("I2.handing_over", True), "I2 is being handed over, though nobody waits"),
+    "handed over but in use": (_set("I1.handing_over", True), "I1 has workers or is claimed, but hasn't"),
+    "given and lent": (_set("I1.given", True), "I1 is to be lent, but is kept at home or lent already"),
+    "given but not noted": (_set("I2.given", True), "asked_mask is stale"),
+    "wanted back, yet at home": (_set("I2.recall_by_s", 5.0), "I2 is wanted back, but is at home"),
+    "wanted back, yet lent again": (_set("I1.recall_by_s", 5.0), "I1 is wanted back, but .* may be lent"),
+    "to be empty, yet open": (_set("T1.drain_by_s", 5.0), "T1 has to be empty by a time, but takes work"),
+    "health": (_set("T2.health", Health.SUSPECT), "free index is stale: lane"),
+    "health of an inference server": (_set("I2.health", Health.SUSPECT), "inference_mask is stale"),
+    "limits of its own": (_set("E.limits", (1, 6)), r"job E doesn't keep to the limits \(1, 6\)"),
+    "on its way out, yet elastic": (
+        _set("E.finishing", True),
+        "job E is on its way out but could",
+    ),
+    "an attempt that isn't over": (_set("W.finishing", True), "job W is PENDING, but its last attempt"),
+    "progress while it waits": (
+        _call(lambda cluster: setattr(cluster.jobs["W"].progress, "rate", 1.0)),
+        "job W is PENDING but makes progress",
+    ),
+    "progress of other workers": (
+        _call(lambda cluster: setattr(cluster.jobs["E"].progress, "rate", 1.0)),
+        "job E makes 1.0 s of progress a second, its workers 2.0 s",
+    ),
+    "one failure too many": (_set("E.failures", 1), "job E has failed 1 times and is tried again"),
     "the order of the queue": (_swap_queue, "is out of order"),
     "a stranger in the queue": (
         _call(lambda cluster: next(iter(cluster.pending.classes.values())).append(Entry((9.0,), "ghost"))),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.core.helpers import job
 from tests.core.live_cluster import Live
@@ -17,7 +19,7 @@ T4 = (("T4", 1.0),)
 VACATE_S = 30.0
 
 
-def _loaned(job_id: str, workers: int = 8, most: int | None = None, **more: object) -> JobSpec:
+def _loaned(job_id: str, workers: int = 8, most: int | None = None, **more: Any) -> JobSpec:
     return job(job_id, workers, most, gpu_types=T4, fungible=True, **more)
 
 

@@ -1,4 +1,4 @@
-"""A world in which anything may happen that a live cluster can see, in any order, and that keeps its own books.
+"""A world in which anything may happen that a live cluster can see, in any order; it keeps its own books.
 
 What happens is a list of moves drawn beforehand; each is read against the state in which it comes, so that
 most of them mean something. Orders are answered late, in any order, or twice; between them workers crash,
@@ -334,7 +334,7 @@ def _attempt_of(event: ev.Event) -> tuple[str, int] | None:
 
 
 def _harmless(event: ev.Event) -> bool:
-    """Whether a report of the present attempt may come twice. That it has ended, nobody says before it has."""
+    """Whether a report of the present attempt may come twice: nobody says before it ends that it has."""
     return isinstance(event, ev.Launched | ev.Resized | ev.Stalled | ev.Learned | ev.WorkerReplaced)
 
 

@@ -76,6 +76,7 @@ class LocalBackend:
         self._lock = threading.RLock()
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._unfree: list[WorkerStatus] = []
+        self._stuck: dict[str, set[WorkerKey]] = {}  # the workers that don't die, by server
         self._client: SupervisorClient | None = None
         self._sink: Sink = _nobody
         self._closing = threading.Event()
@@ -89,6 +90,7 @@ class LocalBackend:
             self._sink = sink
             self._attempts.clear()
             self._unfree.clear()
+            self._stuck.clear()
             self._devices.forget_all()
             directory = self._state / "supervisor"
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -267,7 +269,7 @@ class LocalBackend:
                 self.forget(job_id, attempt)
         for status in statuses:
             if status.stuck:
-                self.emit(ServerStuck(now_s, status.server_id, status.key.job_id, True))
+                self._note_stuck(now_s, status.server_id, status.key, stuck=True)
 
     def stop_keys(self, keys: Sequence[WorkerKey], schedule: StopSchedule) -> None:
         """Let processes leave."""
@@ -292,13 +294,26 @@ class LocalBackend:
                 case WorkerExited():
                     self._exited(event.status)
                 case WorkerStuck():
-                    self.emit(ServerStuck(event.at_unix_s, event.server_id, event.key.job_id, event.stuck))
+                    self._note_stuck(event.at_unix_s, event.server_id, event.key, stuck=event.stuck)
                 case WorkerReported():
                     key = event.key
                     self.emit(Reported(event.at_unix_s, key.job_id, key.attempt, event.report))
                 case SupervisorGone():
                     reason = "somebody else has taken over" if event.fenced else "the supervisor is gone"
                     self.emit(BackendLost(event.at_unix_s, event.fenced, reason))
+
+    def _note_stuck(self, at_unix_s: float, server_id: str, key: WorkerKey, *, stuck: bool) -> None:
+        """A server is well again when the last worker that didn't die is gone."""
+        keys = self._stuck.setdefault(server_id, set())
+        if stuck:
+            keys.add(key)
+            _log.error("a worker of %s on %s doesn't die: nothing new starts there", key.job_id, server_id)
+        else:
+            keys.discard(key)
+            _log.warning("the worker of %s on %s that didn't die is gone", key.job_id, server_id)
+        if not keys:
+            del self._stuck[server_id]
+        self.emit(ServerStuck(at_unix_s, server_id, bool(keys)))
 
     def _exited(self, status: WorkerStatus) -> None:
         if not self._devices.idle(status.gpus):

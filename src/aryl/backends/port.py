@@ -181,11 +181,10 @@ class ServerDown:
 
 @dataclass(frozen=True, slots=True)
 class ServerStuck:
-    """A worker there doesn't die. `stuck` False: it is gone at last."""
+    """A worker there doesn't die. `stuck` False: there is no such worker, or none any more."""
 
     at_unix_s: float
     server_id: str
-    job_id: str
     stuck: bool
 
 

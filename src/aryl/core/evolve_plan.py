@@ -28,9 +28,7 @@ def evolve_step(cluster: Cluster, step: Step) -> None:
         case Loan():
             _lend(cluster, cluster.server_by_id[step.server_id])
         case Reclaim():
-            change_tenure(
-                cluster, cluster.server_by_id[step.server_id], Tenure.RECLAIMING, step.deadline_s
-            )
+            change_tenure(cluster, cluster.server_by_id[step.server_id], Tenure.RECLAIMING, step.deadline_s)
         case Return():
             go_home(cluster, cluster.server_by_id[step.server_id])
         case _:

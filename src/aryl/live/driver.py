@@ -20,7 +20,7 @@ from aryl.backends import port
 from aryl.backends.port import Backend, Gang, Phase, Program
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster, Job
-from aryl.core.model import JobSpec, JobState, allowed_size
+from aryl.core.model import Health, JobSpec, JobState, allowed_size
 from aryl.core.plan import Cause, Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Stop
 from aryl.errors import ArylError, FencedError
 from aryl.live.clock import WallClock
@@ -74,7 +74,7 @@ class LiveDriver:
         """
         self._cluster, self._fence = cluster, fence
         self._interpreter.troubles.take_over(cluster, cluster.now)
-        self._backend.open(fence, self._gangs(cluster), self.inbox.put)
+        self._open(cluster)
         for server in cluster.servers:
             if server.handing_over:
                 self._hooks.release(server.spec.server_id)
@@ -178,6 +178,8 @@ class LiveDriver:
             heard.append((_REPORT, event))
         demand = self._source.due(now_s)
         if demand is not None:
+            if isinstance(demand, ev.TelemetryLost):
+                _log.warning("the inference side has fallen silent: nothing is lent or taken back")
             heard.append((_DEMAND, demand))
         heard.sort(key=lambda pair: pair[0])
         return [event for _, event in heard]
@@ -215,13 +217,20 @@ class LiveDriver:
                 self._interpreter.learner.forget(job_id)
         self._to_forget.clear()
 
+    def _open(self, cluster: Cluster) -> None:
+        for server in cluster.servers:
+            if server.health is Health.SUSPECT:
+                # What didn't die may have died meanwhile; if it hasn't, the backend says so again.
+                self.inbox.put(port.ServerStuck(time.time(), server.spec.server_id, False))
+        self._backend.open(self._fence, self._gangs(cluster), self.inbox.put)
+
     def _reopen(self, lost: port.BackendLost, cluster: Cluster) -> None:
         if lost.fenced:
             self.halt(FencedError(lost.reason))
             return
         _log.error("the backend is lost (%s): it is opened again", lost.reason)
         try:
-            self._backend.open(self._fence, self._gangs(cluster), self.inbox.put)
+            self._open(cluster)
         except FencedError as error:
             self.halt(error)
         except ArylError as error:

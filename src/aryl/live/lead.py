@@ -17,7 +17,7 @@ from aryl.backends.devices import Nvml
 from aryl.backends.local import LocalBackend
 from aryl.backends.port import Program
 from aryl.core.cluster import Cluster
-from aryl.core.events import Event
+from aryl.core.events import Event, Learned
 from aryl.core.evolve import evolve
 from aryl.core.invariants import violations
 from aryl.core.model import JobSpec
@@ -59,7 +59,7 @@ class Lead:
         self._programs: dict[str, Program] = {}
         speed = config.clock.speed
         rule = config.quarantine
-        interpreter = Interpreter(
+        self.interpreter = Interpreter(
             Troubles(QuarantineRule(rule.within, rule.failures, rule.jobs, REST_S * speed)),
             Watchdog(config.watchdog * speed),
             Learner(speed),
@@ -76,7 +76,7 @@ class Lead:
             self.backend,
             self.program_of,
             world.inference_source(config),
-            interpreter,
+            self.interpreter,
             world.loan_hooks(config),
         )
         self._cluster = Cluster(policy.order)
@@ -90,9 +90,12 @@ class Lead:
         """
         began_s = time.monotonic()
         events = 0
+        talkative: set[tuple[str, int]] = set()
         for event in self.store.events():
             evolve(self._cluster, event)
             events += 1
+            if isinstance(event, Learned):
+                talkative.add((event.job_id, event.attempt))
         declared = world.declare(self.config)
         projection = Projection(self.store.epoch_s(), self._cluster)
         journal = SqlJournal(self.store, self._token, projection)
@@ -107,6 +110,10 @@ class Lead:
             journal.flush()
         took_s = time.monotonic() - began_s
         _log.info("%d events brought back in %.1f s: %d jobs", events, took_s, len(self._cluster.jobs))
+        now_s = max(self._cluster.now, self.clock.now())
+        for job_id, attempt in talkative:
+            if job_id in self._cluster.live:
+                self.interpreter.watchdog.heard(job_id, attempt, now_s)
         self.driver.take_over(self._cluster, self._token)
         for row in self.store.unjournaled():
             self.accepted(row)

@@ -47,7 +47,8 @@ class Troubles:
         for server_id in servers:
             last = self._failed.setdefault(server_id, deque(maxlen=self.rule.failures))
             last.append(job_id)
-            if cluster.server_by_id[server_id].health is not Health.HEALTHY:
+            # One that rests can still fail launches that were made before.
+            if cluster.server_by_id[server_id].health not in (Health.HEALTHY, Health.RESTING):
                 continue
             if len(last) == self.rule.failures and len(set(last)) >= self.rule.jobs:
                 last.clear()

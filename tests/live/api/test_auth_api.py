@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.live.api.conftest import JOB, Api, problem_of
+from tests.live.api.asking import JOB, Api, problem_of
 from tests.live.api.plain_control import PlainControl
 
 from aryl.errors import InputError

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import anyio
 import httpx
 import pytest
-from tests.live.api.conftest import Api, problem_of
+from tests.live.api.asking import Api, problem_of
 from tests.live.api.plain_control import PlainControl
 
 from aryl.core import events as ev

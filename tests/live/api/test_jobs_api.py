@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.live.api.conftest import JOB, Api, problem_of
+from tests.live.api.asking import JOB, Api, problem_of
 from tests.live.api.plain_control import PlainControl
 
 from aryl.core.model import JobState

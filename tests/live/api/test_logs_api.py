@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.live.api.conftest import Api, problem_of
+from tests.live.api.asking import Api, problem_of
 from tests.live.api.plain_control import PlainControl
 
 from aryl.core.model import JobState

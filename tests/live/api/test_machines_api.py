@@ -6,7 +6,7 @@ import re
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.live.api.conftest import JOB, Api
+from tests.live.api.asking import JOB, Api
 from tests.live.api.plain_control import PlainControl
 
 from aryl.wire.views import HealthView

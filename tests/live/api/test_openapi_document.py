@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, RootModel
-from tests.live.api.conftest import Api
+from tests.live.api.asking import Api
 
 from aryl.core.model import JobState
 from aryl.live.api import documents

@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.live.api.conftest import JOB, Api, problem_of
+from tests.live.api.asking import JOB, Api, problem_of
 from tests.live.api.plain_control import PlainControl
 
 from aryl.errors import ArylError, ConflictError, NotAllowedError, UnreachableError

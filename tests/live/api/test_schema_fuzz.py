@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from tests.live.api.conftest import JOB, problem_of
+from tests.live.api.asking import JOB, problem_of
 from tests.live.api.plain_control import PlainControl
 
 from aryl.live.api import ApiServer, Settings, make_app

@@ -8,7 +8,7 @@ import threading
 
 import httpx
 import pytest
-from tests.live.api.conftest import JOB, QUICK
+from tests.live.api.asking import JOB, QUICK
 from tests.live.api.plain_control import PlainControl
 
 from aryl.errors import ArylError

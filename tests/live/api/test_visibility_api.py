@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.live.api.conftest import Api, problem_of
+from tests.live.api.asking import Api, problem_of
 from tests.live.api.plain_control import PlainControl
 
 from aryl.core.model import JobState

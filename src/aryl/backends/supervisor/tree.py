@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from aryl.backends.supervisor.protocol import MARKER
@@ -92,15 +94,30 @@ def deliver(process: Process, number: int) -> bool:
             os.close(handle)
 
 
-def would_end(process: Process, number: int) -> bool:
-    """Whether the process has made no arrangement for the signal, so that it would most likely end it."""
+class Ear(Enum):
+    """What a process would do with a signal that is sent to it to tell it something."""
+
+    OPEN = "open"  # it has a handler
+    WAITING = (
+        "waiting"  # it blocks the signal: to wait for it, or just for the moment in which it starts another
+    )
+    SHUT = "shut"  # it ignores the signal, or would end of it
+
+
+def ear(process: Process, number: int) -> Ear:
+    """What the process would do with the signal now."""
     bit = 1 << (number - 1)
+    found = Ear.SHUT
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{process.pid}/status", "rb") as file:
         for line in file:
-            # Caught, ignored, or blocked because a thread waits for it.
-            if line.startswith((b"SigBlk:", b"SigIgn:", b"SigCgt:")) and int(line.split()[1], 16) & bit:
-                return False
-    return True
+            if line.startswith((b"SigBlk:", b"SigCgt:")) and int(line.split()[1], 16) & bit:
+                found = Ear.OPEN if line.startswith(b"SigCgt:") else Ear.WAITING
+    return found
+
+
+def ticks_now() -> int:
+    """This moment as `Process.start_ticks` counts."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def marker(pid: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -22,9 +23,12 @@ from aryl.backends.supervisor.protocol import (
 )
 from aryl.backends.supervisor.records import Record
 from aryl.backends.supervisor.spawn import Child
+from aryl.backends.supervisor.tree import Ear, Process, ticks_now
 
 KILL_AGAIN_S = 2.0
 _POLL_S, _MAX_POLL_S = 0.05, 1.0
+# How often it is looked for processes that hear the notice by now.
+_NOTICE_POLL_S, _MAX_NOTICE_POLL_S = 0.05, 0.5
 
 
 class Step(Enum):
@@ -90,7 +94,9 @@ class Worker:
     told_to_stop: bool = False
     stuck: bool = False
     leave: Leave | None = None
-    noticed: bool = False
+    told: dict[tuple[int, int], int] = field(default_factory=dict)  # by process, when, in ticks
+    ears: dict[tuple[int, int], Ear] = field(default_factory=dict)  # as they were at the last look
+    notice_poll_s: float = _NOTICE_POLL_S
     termed: bool = False
     killed_at: float = -math.inf
     group: Group | None = None
@@ -152,10 +158,30 @@ class Worker:
                 return None
             self.termed = True
             return Step.TERM
-        if self.leave.notice is not None and now >= self.leave.notice_at and not self.noticed:
-            self.noticed = True
+        if self.leave.notice is not None and now >= self.leave.notice_at:
             return Step.NOTICE
         return None
+
+    def to_tell(self, process: Process, ear: Callable[[Process], Ear]) -> bool:
+        """Whether one of its processes gets the notice now; then it counts as told.
+
+        Each gets it once, as soon as it would hear it: a helper that made no arrangement isn't to die of it,
+        and a program may still be loading. One that was started by a process that had been told gets none:
+        what was forked in order to save has its parent's handler, but isn't to leave.
+        """
+        who = process.pid, process.start_ticks
+        if who in self.told or self.child is not None:
+            return False
+        for (pid, _), told_ticks in self.told.items():
+            if pid == process.parent and process.start_ticks >= told_ticks:
+                self.told[who] = told_ticks
+                return False
+        heard = ear(process)
+        before, self.ears[who] = self.ears.get(who), heard
+        if heard is not Ear.OPEN and (heard, before) != (Ear.WAITING, Ear.WAITING):
+            return False
+        self.told[who] = ticks_now()
+        return True
 
     def plan_next(self, now: float) -> None:
         """Set `due`. What is left without a leader tells nobody when it goes, so it is looked at now and
@@ -163,8 +189,11 @@ class Worker:
         """
         times = []
         if self.leave is not None:
-            if self.leave.notice is not None and not self.noticed and not self.termed:
-                times.append(self.leave.notice_at)
+            if self.leave.notice is not None and not self.termed:
+                # A process that doesn't hear the notice yet may do so soon.
+                times.append(max(self.leave.notice_at, now + self.notice_poll_s))
+                if now >= self.leave.notice_at:
+                    self.notice_poll_s = min(2 * self.notice_poll_s, _MAX_NOTICE_POLL_S)
             if not self.termed:
                 times.append(self.leave.term_at)
             times.append(max(self.leave.kill_at, self.killed_at + KILL_AGAIN_S))

@@ -317,8 +317,7 @@ class Workers:
             match step:
                 case Step.NOTICE:
                     notice = leave.notice if leave is not None else None
-                    # A helper of the program that made no arrangement for the notice isn't to die of it.
-                    if notice is not None and not tree.would_end(process, notice):
+                    if notice is not None and worker.to_tell(process, partial(tree.ear, number=notice)):
                         tree.deliver(process, notice)
                 case Step.TERM:
                     tree.deliver(process, signal.SIGTERM)

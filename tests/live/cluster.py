@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -184,6 +185,13 @@ class LiveCluster:
     def demand(self, servers: float) -> None:
         """The inference side says what it needs."""
         self.client.report_demand(servers)
+
+    def metrics(self) -> dict[str, float]:
+        """What `/metrics` says, by name with labels."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=PATIENCE_S) as answer:
+            lines = answer.read().decode().splitlines()
+        pairs = [line.rpartition(" ") for line in lines if not line.startswith("#")]
+        return {name: float(value) for name, _, value in pairs}
 
     def log_path(self, job_id: str, attempt: int = 1, rank: int = 0) -> Path:
         """Where a worker's output is."""

@@ -141,7 +141,8 @@ def assert_journal_is_whole(url: str) -> Cluster:
     try:
         # `events` raises at a gap.
         cluster = replay(Cluster(parse_policy("aryl").order), store.events())
-        assert violations(cluster) == []
+        wrong = list(violations(cluster))
+        assert not wrong, wrong
         with store.reading() as connection:
             for found in connection.execute(select(JOBS)).mappings():
                 job_id = found["job_id"]
@@ -149,10 +150,10 @@ def assert_journal_is_whole(url: str) -> Cluster:
                     assert job_id not in cluster.jobs and job_id not in cluster.ended
                     assert found["state"] == JobState.PENDING.value
                 elif job_id in cluster.ended:
-                    assert found["state"] == cluster.ended[job_id].value
+                    assert found["state"] == cluster.ended[job_id].value, dict(found)
                 else:
                     told = row(cluster.jobs[job_id])
-                    assert {name: found[name] for name in told} == told
+                    assert {name: found[name] for name in told} == told, (dict(found), told)
             present = set(connection.scalars(select(LOANS.c.server).where(LOANS.c.returned.is_(None))))
         assert present == {
             server.spec.server_id for server in cluster.servers if server.tenure is not Tenure.OWNED

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from aryl.cli.output import note
-
-if TYPE_CHECKING:
-    from aryl.live.foresight import Foresight
 
 SERVE_EPILOG = """Examples:
 
@@ -39,6 +36,7 @@ def serve(
     Running jobs outlive it: they go on while it is away, and the next one on the same state folder adopts
     them.
     """
+    from aryl.cli.foresight import LookAhead
     from aryl.cli.live_logging import log_to_stderr
     from aryl.live.config import load_serve_config
     from aryl.live.daemon import Daemon
@@ -46,21 +44,12 @@ def serve(
     overrides = [*(settings or ()), *([f"backend={backend}"] if backend else ())]
     loaded = load_serve_config(config, overrides)
     log_to_stderr(verbose)
-    daemon = Daemon(loaded, look_ahead())
+    look_ahead = LookAhead()
+    daemon = Daemon(loaded, look_ahead)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _signal, _frame: daemon.stop())
-    daemon.run(lambda url: note(f"listening on {url}; state in {loaded.state}"))
+    try:
+        daemon.run(lambda url: note(f"listening on {url}; state in {loaded.state}"))
+    finally:
+        look_ahead.close()
     note("stopped; what runs goes on")
-
-
-def look_ahead() -> Foresight:
-    """The simulator, as the daemon asks it: the live side doesn't import it, so the two meet here."""
-    from aryl.core.cluster import Cluster
-    from aryl.sim.snapshot import snapshot
-    from aryl.sim.whatif import WhatIf
-
-    class Ahead(WhatIf):
-        def snapshot(self, cluster: Cluster) -> bytes:
-            return snapshot(cluster)
-
-    return Ahead()

@@ -33,7 +33,7 @@ def why(cluster: Cluster, policy: Policy, clock: WallClock, job: JobView) -> Why
             text += " Some of its workers are done."
         return WhyView(job_id=job.job_id, state=found.state, reason=None, text=text)
     reason = policy.explain(cluster, job.job_id)
-    text = sentence(reason, cluster.now)
+    text = sentence(reason, max(clock.now(), cluster.now))
     if found.failures:
         text += f" It has failed {found.failures} of {found.spec.max_failures} times."
     return WhyView(

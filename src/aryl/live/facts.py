@@ -62,10 +62,8 @@ class Interpreter:
             case port.ServerDown():
                 yield ev.ServerLost(now_s, fact.server_id)
             case port.ServerStuck():
-                if fact.stuck:
-                    yield ev.HealthChanged(now_s, fact.server_id, Health.SUSPECT)
-                elif cluster.server_by_id[fact.server_id].health is Health.SUSPECT:
-                    yield ev.HealthChanged(now_s, fact.server_id, Health.HEALTHY)
+                health = Health.SUSPECT if fact.stuck else Health.HEALTHY
+                yield ev.HealthChanged(now_s, fact.server_id, health)
             case port.BackendLost():
                 pass  # the driver opens it again
             case _:

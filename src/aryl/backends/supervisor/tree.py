@@ -98,21 +98,24 @@ class Ear(Enum):
     """What a process would do with a signal that is sent to it to tell it something."""
 
     OPEN = "open"  # it has a handler
-    WAITING = (
-        "waiting"  # it blocks the signal: to wait for it, or just for the moment in which it starts another
-    )
-    SHUT = "shut"  # it ignores the signal, or would end of it
+    BLOCKED = "blocked"  # it waits for the signal, or blocks all for the moment in which it starts another
+    DEAF = "deaf"  # it ignores the signal; a thread that waits for it in `sigwait` gets it all the same
+    NONE = "none"  # it made no arrangement, and would end of it
 
 
 def ear(process: Process, number: int) -> Ear:
     """What the process would do with the signal now."""
     bit = 1 << (number - 1)
-    found = Ear.SHUT
+    has = set()
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{process.pid}/status", "rb") as file:
         for line in file:
-            if line.startswith((b"SigBlk:", b"SigCgt:")) and int(line.split()[1], 16) & bit:
-                found = Ear.OPEN if line.startswith(b"SigCgt:") else Ear.WAITING
-    return found
+            if line.startswith((b"SigBlk:", b"SigIgn:", b"SigCgt:")) and int(line.split()[1], 16) & bit:
+                has.add(line[3:6])
+    if b"Cgt" in has:
+        return Ear.OPEN
+    if b"Blk" in has:
+        return Ear.BLOCKED
+    return Ear.DEAF if b"Ign" in has else Ear.NONE
 
 
 def ticks_now() -> int:

@@ -163,11 +163,11 @@ class Worker:
         return None
 
     def to_tell(self, process: Process, ear: Callable[[Process], Ear]) -> bool:
-        """Whether one of its processes gets the notice now; then it counts as told.
+        """Whether one of its processes gets the notice now.
 
-        Each gets it once, as soon as it would hear it: a helper that made no arrangement isn't to die of it,
-        and a program may still be loading. One that was started by a process that had been told gets none:
-        what was forked in order to save has its parent's handler, but isn't to leave.
+        Each gets it as soon as it would hear it, and then no more: a helper that made no arrangement isn't to
+        die of it, and a program may still be loading. One that was started by a process that had been told
+        gets none: what was forked in order to save has its parent's handler, but isn't to leave.
         """
         who = process.pid, process.start_ticks
         if who in self.told or self.child is not None:
@@ -178,10 +178,10 @@ class Worker:
                 return False
         heard = ear(process)
         before, self.ears[who] = self.ears.get(who), heard
-        if heard is not Ear.OPEN and (heard, before) != (Ear.WAITING, Ear.WAITING):
-            return False
-        self.told[who] = ticks_now()
-        return True
+        if heard is Ear.OPEN or (heard is Ear.BLOCKED and before is Ear.BLOCKED):
+            self.told[who] = ticks_now()
+            return True
+        return heard is Ear.DEAF
 
     def plan_next(self, now: float) -> None:
         """Set `due`. What is left without a leader tells nobody when it goes, so it is looked at now and

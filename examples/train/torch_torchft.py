@@ -5,9 +5,10 @@
 A newcomer copies the model from a worker that has it. One that is told to leave finishes its step, stops
 taking part and saves; one that is killed costs the others the step they were at, which they do again. Each
 batch is learned from once, whatever the number of workers: batches are numbered, and a step takes the next
-`size` of them.
+`size` of them. More workers don't do more steps in a second but more batches, so it is batches that are
+counted: in what Aryl is told, and in the names of checkpoints.
 
-STEPS and STEP_S (seconds that a step takes) say how long it runs. Each worker writes the steps that it took
+BATCHES and STEP_S (seconds that a step takes) say how long it runs. Each worker writes the steps that it took
 part in to steps.jsonl in the checkpoint folder.
 """
 
@@ -24,7 +25,7 @@ from aryl import train  # before torch, so that a notice is remembered from the 
 import torch  # isort: skip
 from torch import nn  # isort: skip
 
-STEPS = int(os.environ.get("STEPS", "300"))
+BATCHES = int(os.environ.get("BATCHES", "300"))
 STEP_S = float(os.environ.get("STEP_S", "0.1"))
 SAVE_EVERY_STEPS = 100
 BATCH = 16
@@ -57,18 +58,18 @@ def main() -> None:
         optimizer.load_state_dict(state["optimizer"])
 
     def save(step: int, batches: int) -> None:
-        train.save(step, lambda path: torch.save(state() | {"batches": batches}, path))
+        train.save(batches, lambda path: torch.save(state() | {"step": step}, path))
 
-    done, saved = train.load_latest(read) or (0, {"batches": 0})
+    done, saved = train.load_latest(read) or (0, {"step": 0})
     if done:
         load(saved)
     record = train.checkpoint_dir() / "steps.jsonl"
     record.parent.mkdir(parents=True, exist_ok=True)
     with (
         record.open("ab", buffering=0) as lines,  # one write a line: workers share the file
-        train.Replica(state, load, step=done, batches=saved["batches"]) as replica,
+        train.Replica(state, load, step=saved["step"], batches=done) as replica,
     ):
-        while replica.step < STEPS and not train.noticed():
+        while replica.first_batch < BATCHES and not train.noticed():
             try:
                 replica.begin()
             except TimeoutError:  # the lighthouse is gone: Aryl starts the job again, from here
@@ -92,14 +93,14 @@ def main() -> None:
                 "weights": weights,
             }
             lines.write(json.dumps(said | {"worker": train.worker(), "at": time.time()}).encode() + b"\n")
-            train.report(replica.step, STEPS, workers=size, rank=rank)
-            if rank == 0 and (replica.step % SAVE_EVERY_STEPS == 0 or replica.step == STEPS):
+            train.report(replica.first_batch, BATCHES, workers=size, rank=rank)
+            if rank == 0 and (replica.step % SAVE_EVERY_STEPS == 0 or replica.first_batch >= BATCHES):
                 save(replica.step, replica.first_batch)
-    if replica.step < STEPS:
+    if replica.first_batch < BATCHES:
         # The others go on already. If all were told to leave, the last of them saves the last step.
         save(replica.step, replica.first_batch)
         train.exit_saved()
-    print(f"worker {train.worker()}: {STEPS} steps done", flush=True)
+    print(f"worker {train.worker()}: {BATCHES} batches done", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,13 @@ A page is a session: its blocks run in order in one empty folder. "Save this as 
 writes the block to that file first. In a ```console block the lines with a prompt are commands and the others
 what they print; each of these lines has to come, in order, from stdout or from stderr, however blanks are
 spaced. `$ echo $?` states the exit code of the command before it; without it the code has to be 0. A line
-`...` stands for anything.
+`...` stands for any lines, and `...` within a line for any text. When something happened is never compared:
+`20:43:54`, `in 27.1 s`, `12.4 s ago`, and `4.5 s` at the beginning of a line.
 
-Two comments right before a block change what happens to it. `<!-- not run: REASON -->`: it isn't run, and has
+Three comments right before a block change what happens to it. `<!-- not run: REASON -->`: it isn't run, and has
 to be listed in NOT_RUN below. `<!-- needs data: REASON -->`: it is run only where ARYL_DATA names the public
-traces.
+traces. `<!-- serves: UNTIL -->`: its command, an `aryl serve`, goes on while the rest of the page is run, or
+until the next one takes its place; it listens on a free port, which ARYL_SERVER names.
 
 `UPDATE_DOCS=1 pytest tests/docs/test_commands.py` writes what the commands print today into the pages.
 """
@@ -24,6 +26,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+
+from tests.docs.serving import PageServer
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -48,10 +52,16 @@ NOT_RUN = {
 }
 
 BLOCK = re.compile(
-    r"(?:<!-- (?P<mark>not run|needs data): (?P<why>[^\n]+?) -->\n+)?"
+    r"(?:<!-- (?P<mark>not run|needs data|serves): (?P<why>[^\n]+?) -->\n+)?"
     r"(?:[^\n]*Save this as `(?P<file>[^`]+)`[^\n]*:\n+)?"
     r"```(?P<kind>\w+)\n(?P<body>.*?)```",
     re.DOTALL,
+)
+
+
+# When something happened: no two runs agree on it.
+MOMENT = re.compile(
+    r"^\s*\d+\.\d s {2}|\b\d\d:\d\d:\d\d\b|\b(?:in|after) [\d.]+ (?:ms|s|min)\b|[\d.]+ (?:ms|s|min) ago"
 )
 
 
@@ -86,8 +96,16 @@ def name_of(page: Path) -> str:
 
 
 def blanks_folded(line: str) -> str:
-    """A line that differs only in the spacing of a table is the same line."""
-    return re.sub(r"\s+|─+", " ", line).strip()
+    """A line that differs only in the spacing of a table, or in a moment, is the same line."""
+    return re.sub(r"\s+|─+", " ", MOMENT.sub("@ ", line)).strip()
+
+
+def position(wanted: str, lines: list[str]) -> int | None:
+    """Where a line is that reads as `wanted`, in which `...` stands for any text."""
+    if "..." not in wanted:
+        return lines.index(wanted) if wanted in lines else None
+    pattern = re.compile(".*".join(re.escape(part) for part in wanted.split("...")))
+    return next((index for index, line in enumerate(lines) if pattern.fullmatch(line)), None)
 
 
 def missing_line(shown: list[str], printed: list[str]) -> str | None:
@@ -98,26 +116,34 @@ def missing_line(shown: list[str], printed: list[str]) -> str | None:
         if wanted in ("...", ""):
             continue
         for stream in streams:
-            if wanted in stream:
-                del stream[: stream.index(wanted) + 1]
+            index = position(wanted, stream)
+            if index is not None:
+                del stream[: index + 1]
                 break
         else:
             return line
     return None
 
 
-def run(command: Command, folder: Path) -> list[str]:
-    """Run a command as a shell would, and return what it printed on stdout and stderr."""
+def environment_in(folder: Path, server_url: str) -> dict[str, str]:
+    """What a command of a page finds in its environment."""
     bin_folder = Path(sys.executable).parent
     environment = {
         **os.environ,
         "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
         "XDG_CACHE_HOME": str(folder / "cache"),
     }
+    for name in ("ARYL_SERVER", "ARYL_TOKEN"):
+        environment.pop(name, None)
+    return {**environment, "ARYL_SERVER": server_url} if server_url else environment
+
+
+def run(command: Command, folder: Path, server: PageServer) -> list[str]:
+    """Run a command as a shell would, and return what it printed on stdout and stderr."""
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command.line],
         cwd=folder,
-        env=environment,
+        env=environment_in(folder, server.url),
         capture_output=True,
         text=True,
         timeout=300,
@@ -138,6 +164,15 @@ def updated(body: str, command: Command, printed: list[str]) -> str:
 
 def play(page: Path, folder: Path, *, with_data: bool) -> int:
     """Run a page; returns how many commands were run."""
+    server = PageServer(folder)
+    try:
+        return play_with(server, page, folder, with_data=with_data)
+    finally:
+        server.close()
+
+
+def play_with(server: PageServer, page: Path, folder: Path, *, with_data: bool) -> int:
+    """Run a page with this server."""
     text, count = page.read_text(encoding="utf-8"), 0
     (folder / "examples").symlink_to(ROOT / "examples")
     for block in BLOCK.finditer(text):
@@ -149,14 +184,17 @@ def play(page: Path, folder: Path, *, with_data: bool) -> int:
             continue
         new = block["body"]
         for command in commands_in(block["body"]):
-            printed = run(command, folder)
+            if block["mark"] == "serves":
+                printed = [server.start(command.line, environment_in(folder, ""))]
+            else:
+                printed = run(command, folder, server)
             count += 1
             absent = missing_line(command.output, printed)
             if absent is None:
                 continue
             wrong = f"{name_of(page)}: $ {command.line}\nno longer prints: {absent}\nbut:\n"
             assert UPDATE, wrong + "\n".join(printed)
-            assert "..." not in command.output, wrong + "\n".join(printed)
+            assert not any("..." in line for line in command.output), wrong + "\n".join(printed)
             new = updated(new, command, printed)
         if new != block["body"]:
             page.write_text(page.read_text(encoding="utf-8").replace(block["body"], new, 1), encoding="utf-8")
@@ -210,3 +248,10 @@ def test_a_line_that_is_not_printed_is_found() -> None:
     assert missing_line(["a   b", "...", "d"], ["a b\nc\nd\n", ""]) is None
     assert missing_line(["b", "a"], ["a\nb\n", ""]) == "a"
     assert missing_line(["e"], ["a\n", "w\ne\n"]) is None
+
+
+def test_within_a_line_dots_stand_for_any_text_and_moments_are_not_compared() -> None:
+    assert missing_line(["a ... z", "20:43:54  lent"], ["a b z\n09:10:11 lent\n"]) is None
+    assert missing_line(["  4.5 s  I1 is lent"], ["12.0 s  I1 is lent\n"]) is None
+    assert missing_line(["a ... z"], ["a b y\n"]) == "a ... z"
+    assert missing_line(["59 s / 0 s"], ["58 s / 0 s\n"]) == "59 s / 0 s"

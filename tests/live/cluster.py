@@ -102,7 +102,7 @@ class LiveCluster:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+                env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PATH": _path()},
                 start_new_session=True,
             )
         self.daemons.append(daemon)
@@ -288,6 +288,11 @@ def is_zombie(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
+
+
+def _path() -> str:
+    """Where programs are looked for, first of all `python` and what is installed beside this one."""
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
 
 def _kill(pid: int) -> None:

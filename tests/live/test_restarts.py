@@ -242,7 +242,9 @@ class Day:
 
 @pytest.fixture
 def busy(tmp_path: Path) -> Iterator[tuple[LiveCluster, Killer]]:
-    cluster = LiveCluster(tmp_path, lease=0.3)
+    cluster = LiveCluster(
+        tmp_path, lease=0.3, policy="aryl:min_interval=0,cooldown=0", quarantine={"within": 0.01}
+    )
     try:
         killer = Killer(cluster)
         try:

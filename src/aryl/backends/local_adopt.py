@@ -12,6 +12,7 @@ behind it (an end that nobody was there to hear of). For each gang of the journa
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 from aryl.backends.local_elastic import LIGHTHOUSE_RANK, ElasticAttempt
@@ -49,10 +50,12 @@ def adopt(gang: Gang, statuses: Sequence[WorkerStatus], hands: Hands) -> Attempt
     if isinstance(attempt, ElasticAttempt):
         _adopt_elastic(attempt, statuses)
     if gang.phase is Phase.STOPPING:
+        _note_ends(attempt, known)
         attempt.stop(save=True)
     elif isinstance(attempt, ElasticAttempt):
         _settle_elastic(attempt, known)
     elif revision < gang.revision:
+        _note_ends(attempt, known)
         _carry_out_resize(attempt)
     else:
         _catch_up(attempt, known)
@@ -76,16 +79,25 @@ def _worker(status: WorkerStatus) -> Worker:
         int(status.meta["workers"]),
         started=status.state is not WorkerState.STARTING,
         leaving=status.told_to_stop,
+        told_to_stop=status.told_to_stop,
     )
+
+
+def _leaving(gang: Gang) -> dict[str, int]:
+    return {slot.server_id: slot.workers for slot in gang.leaving}
+
+
+def _note_ends(attempt: Attempt, known: Sequence[WorkerStatus]) -> None:
+    """What has ended is gone, whatever becomes of the others."""
+    for status in known:
+        if status.state.ended:
+            worker = attempt.workers[status.key]
+            worker.ended, worker.code = True, attempt.hands.exit_code(status)
 
 
 def _carry_out_resize(attempt: Attempt) -> None:
     """The journal has a later revision than what runs: all leave, and start again as the journal says."""
-    before: dict[str, int] = {}
-    for worker in attempt.workers.values():
-        before[worker.server_id] = before.get(worker.server_id, 0) + worker.workers
-    after = workers_by_server(attempt.gang)
-    attempt.note_leaving(before, after)
+    attempt.owed = _leaving(attempt.gang)
     attempt.up = attempt.resizing = True
     attempt.stage = Stage.RESTARTING
     attempt.tell_to_leave(attempt.alive, notice=True)
@@ -94,7 +106,9 @@ def _carry_out_resize(attempt: Attempt) -> None:
 
 def _catch_up(attempt: Attempt, known: Sequence[WorkerStatus]) -> None:
     """Tell the journal what it may not know; what it knows already changes nothing."""
-    attempt.up = False
+    # The present generation began when nobody of the one before was left.
+    attempt.report_gone(_leaving(attempt.gang))
+    attempt.up = attempt.gang.launched
     attempt.resizing = attempt.gang.revision > 0
     attempt.settle()
     _skip_reported(attempt, known)
@@ -125,26 +139,27 @@ def _adopt_elastic(attempt: ElasticAttempt, statuses: Sequence[WorkerStatus]) ->
 
 def _settle_elastic(attempt: ElasticAttempt, known: Sequence[WorkerStatus]) -> None:
     gang = attempt.gang
-    if attempt.lighthouse is None and attempt.alive:
+    if attempt.lighthouse is None and any(not status.state.ended for status in known):
         attempt.fail_because("the lighthouse, by which its workers find each other, has ended")
         return
-    alive: dict[str, int] = {}
+    alive, on_their_way = Counter[str](), Counter[str]()
     for status in known:
-        if not status.state.ended and not status.told_to_stop:
-            alive[status.server_id] = alive.get(status.server_id, 0) + 1
+        if not status.state.ended:
+            (on_their_way if status.told_to_stop else alive)[status.server_id] += 1
     ended = [status for status in known if status.state.ended]
     attempt.finishing = any(status.exit_code == 0 and not status.told_to_stop for status in ended)
-    leaving: dict[str, int] = {}
-    for status in known:
-        if status.told_to_stop:
-            leaving[status.server_id] = leaving.get(status.server_id, 0) + 1
-    # Whoever was told to leave may or may not have been reported: once more does no harm.
-    attempt.owed = dict(leaving)
+    wanted = workers_by_server(gang)
+    for server_id, workers in alive.items():
+        # These are told to leave now: the journal had not come that far.
+        on_their_way[server_id] += max(workers - wanted.get(server_id, 0), 0)
+    # The journal waits for some; those of them that aren't here any more are gone.
+    gone = {server_id: count - on_their_way[server_id] for server_id, count in _leaving(gang).items()}
+    attempt.owed = _leaving(gang)
+    attempt.report_gone({server_id: count for server_id, count in gone.items() if count > 0})
     attempt.resizing = gang.revision > 0
     for status in ended:
         if status.told_to_stop:
             attempt.workers[status.key].ended = True
-            attempt.report_gone({status.server_id: 1})
         elif status.exit_code != 0:
             # It was replaced, or is replaced now.
             del attempt.workers[status.key]
@@ -153,9 +168,9 @@ def _settle_elastic(attempt: ElasticAttempt, known: Sequence[WorkerStatus]) -> N
             worker.ended, worker.code = True, 0
     if attempt.finishing:
         counts = {
-            server_id: count - alive.get(server_id, 0)
-            for server_id, count in workers_by_server(gang).items()
-            if count > alive.get(server_id, 0)
+            server_id: count - alive[server_id]
+            for server_id, count in wanted.items()
+            if count > alive[server_id]
         }
         for worker in attempt.workers.values():
             worker.reported = worker.ended

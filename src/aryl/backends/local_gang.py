@@ -120,7 +120,7 @@ class Attempt:
         self.up = False  # the launch has been reported
         self.resizing = False
         self.owed: dict[str, int] = {}  # workers by server whose leaving is still to be reported
-        self._per_worker = {slot.server_id: slot.gpus_per_worker for slot in gang.slots}
+        self._per_worker = {slot.server_id: slot.gpus_per_worker for slot in (*gang.slots, *gang.leaving)}
         self._done_since_s: float | None = None  # monotonic; when the first unreported worker ended well
         self._blamed: tuple[str, ...] = ()
         self._reason = ""

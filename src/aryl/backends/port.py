@@ -58,6 +58,7 @@ class Gang:
     """A gang as the journal has it: where its workers are to stand after revision `revision` of `attempt`.
 
     `launched`: the journal knows that it has been up. `finishing`: some of its workers are done for good.
+    `leaving`: workers that were told to leave, and of which the journal doesn't know yet that they are gone.
     """
 
     job_id: str
@@ -68,6 +69,7 @@ class Gang:
     phase: Phase = Phase.UP
     launched: bool = False
     finishing: bool = False
+    leaving: tuple[Slot, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

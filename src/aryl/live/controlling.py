@@ -17,10 +17,10 @@ from pathlib import Path
 from aryl.core.cluster import Cluster
 from aryl.core.events import CancelRequested, DemandReported, Event, LimitsChanged
 from aryl.core.model import FINAL_STATES, allowed_size
-from aryl.errors import ConflictError, FencedError, InputError, NotFoundError
+from aryl.errors import ConflictError, FencedError, InputError, NotAllowedError, NotFoundError
 from aryl.live import answers, operators
 from aryl.live.config import ServeConfig
-from aryl.live.control import LogFile, Principal
+from aryl.live.control import LogFile, Principal, Role
 from aryl.live.foresight import Foresight
 from aryl.live.lead import Lead
 from aryl.live.store import JobRow, NewJob, Store
@@ -69,6 +69,8 @@ class LiveControl:
     def submit(self, job: JobFile, principal: Principal, idempotency_key: str | None) -> tuple[JobView, bool]:
         """Accept a job; see `Control`."""
         lead = self._leading()
+        if job.user not in (None, principal.name) and principal.role < Role.OPERATOR:
+            raise NotAllowedError(f"{principal.name} can't submit a job as {job.user}")
         job = self._checked(job, principal, lead)
         body = json.dumps(to_mapping(job), sort_keys=True, separators=(",", ":"))
         new = NewJob(

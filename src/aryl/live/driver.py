@@ -20,7 +20,7 @@ from aryl.backends import port
 from aryl.backends.port import Backend, Gang, Phase, Program
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster, Job
-from aryl.core.model import Health, JobSpec, JobState, allowed_size
+from aryl.core.model import Health, JobSpec, JobState, Slot, allowed_size
 from aryl.core.plan import Cause, Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Stop
 from aryl.errors import ArylError, FencedError
 from aryl.live.clock import WallClock
@@ -125,7 +125,7 @@ class LiveDriver:
             match step:
                 case Launch() | Resize():
                     job = cluster.jobs[step.job_id]
-                    gang = self._gang(job)
+                    gang = self._gang(job, cluster)
                     if isinstance(step, Launch):
                         self._backend.launch(gang)
                     else:
@@ -250,9 +250,9 @@ class LiveDriver:
         self.inbox.put(Happened(events))
 
     def _gangs(self, cluster: Cluster) -> list[Gang]:
-        return [self._gang(job) for job in cluster.jobs.values() if job.state is not JobState.PENDING]
+        return [self._gang(job, cluster) for job in cluster.jobs.values() if job.state is not JobState.PENDING]
 
-    def _gang(self, job: Job) -> Gang:
+    def _gang(self, job: Job, cluster: Cluster) -> Gang:
         return Gang(
             job.spec.job_id,
             job.attempt,
@@ -262,6 +262,7 @@ class LiveDriver:
             Phase.STOPPING if job.stopping else Phase.UP,
             launched=job.state is not JobState.STARTING,
             finishing=job.finishing,
+            leaving=tuple(_leaving(job, cluster)),
         )
 
 
@@ -276,6 +277,13 @@ def _arrival(spec: JobSpec, cluster: Cluster, now_s: float) -> Iterator[ev.Event
         yield ev.Submitted(now_s, spec)
     else:
         yield ev.Refused(now_s, spec.job_id, "its numbers of workers contradict each other")
+
+
+def _leaving(job: Job, cluster: Cluster) -> Iterator[Slot]:
+    for server_id, gpus in job.leaving.items():
+        shelf = cluster.server_by_id[server_id].shelf
+        each = next(one.gpus_per_worker for one in cluster.stands(job.spec) if one.shelf == shelf)
+        yield Slot(server_id, 0, gpus // each, each)
 
 
 def _answer_question(question: Question, cluster: Cluster) -> None:

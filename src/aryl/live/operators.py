@@ -41,6 +41,8 @@ def give(cluster: Cluster, now_s: float, server_id: str) -> Sequence[Event]:
         raise ConflictError(f"server {server_id} takes nothing new")
     if cluster.demand is None:
         raise ConflictError("the inference side has not said yet what it needs")
+    if cluster.telemetry_lost:
+        raise ConflictError("the inference side has fallen silent, and what it said last may hold no more")
     demand = cluster.demand
     needed = math.ceil(demand.need_servers - 1e-9) + cluster.headroom_servers
     left = (cluster.inference_mask & ~cluster.on_loan_mask).bit_count() - 1

@@ -188,7 +188,7 @@ def test_the_first_token_closes_the_door_for_good(control: PlainControl, store: 
 )
 def test_an_open_server_answers_to_its_own_names_only(control: PlainControl, store: Store, host: str) -> None:
     api = open_api(control, store, name="Aryl.local")
-    for path in ("/v1/whoami", "/healthz", "/openapi.json"):
+    for path in ("/v1/whoami", "/readyz", "/openapi.json"):
         problem_of(api.get(None, path, headers={"Host": host}), 403)
     for good in ("localhost", "LocalHost:8642", "127.0.0.1:1", "[::1]:8642", "aryl.local:8642"):
         assert api.get(None, "/v1/whoami", headers={"Host": good}).status_code == 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import httpx
@@ -201,6 +202,7 @@ def test_only_so_many_streams_at_once_and_each_gives_its_place_back(
         for _ in range(1000):
             if httpx.get(url, headers=headers).status_code == 200:
                 break
+            time.sleep(0.02)
         else:
             pytest.fail("the place was never given back")
     finally:

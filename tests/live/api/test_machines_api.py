@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import threading
 
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.live.api.asking import JOB, Api
+from tests.live.api.asking import JOB, Api, problem_of
 from tests.live.api.plain_control import PlainControl
 
+from aryl.errors import UnreachableError
+from aryl.live.api import ApiServer, Settings, make_app
+from aryl.live.store import Store
 from aryl.wire.views import HealthView
 
 
@@ -34,9 +39,41 @@ def test_a_loop_that_does_not_turn_is_alive_but_not_ready(
     assert api.get(None, "/healthz").status_code == 200
 
 
-def test_liveness_does_not_ask_the_control_plane(api: Api, control: PlainControl) -> None:
+def test_liveness_asks_neither_the_control_plane_nor_the_store(
+    control: PlainControl, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> bool:
+        raise UnreachableError("the store is away")
+
+    monkeypatch.setattr(store, "has_tokens", away)
     control.broken = RuntimeError("gone")
+    api = Api(make_app(control, store, Settings(open=True)), {})
     assert api.get(None, "/healthz").json()["status"] == "ok"
+    problem_of(api.get(None, "/readyz"), 503)
+
+
+def test_readiness_is_told_while_every_thread_waits_for_the_loop(
+    control: PlainControl, store: Store, tokens: dict[str, str]
+) -> None:
+    settings = Settings(threads=1)
+    server = ApiServer(make_app(control, store, settings), "127.0.0.1", 0)
+    server.start()
+    control.let_whatif_go.clear()
+    control.state = HealthView(status="stalled")
+
+    def wait() -> None:
+        headers = {"Authorization": f"Bearer {tokens['root']}"}
+        httpx.post(f"{server.url}/v1/whatif", json={"policies": ["fifo"]}, headers=headers, timeout=60)
+
+    waiting = threading.Thread(target=wait)
+    try:
+        waiting.start()
+        assert control.in_whatif.wait(60)
+        assert httpx.get(f"{server.url}/readyz", timeout=60).json()["status"] == "stalled"
+    finally:
+        control.let_whatif_go.set()
+        waiting.join()
+        server.stop()
 
 
 def test_gauges_and_counters_of_the_control_plane_are_shown(api: Api, control: PlainControl) -> None:

@@ -105,7 +105,8 @@ class WorkerStatus:
     """What the supervisor knows of a worker. `exit_code` is None while it lives, when a signal ended it (then
     `signal` has its number), and when it is lost. `reason` says in words what was wrong, if it knows more
     than the code. A program that can't be started has ended with 127 (not found) or 126 (anything else), as
-    shells have it, and a reason.
+    shells have it, and a reason. An `orphan` lives, but the supervisor that ran it died: it is being killed, and
+    will be lost.
     """
 
     key: WorkerKey
@@ -123,6 +124,7 @@ class WorkerStatus:
     stuck: bool = False
     reason: str = ""
     last_report: Mapping[str, float] = field(default_factory=dict)
+    orphan: bool = False
 
 
 @dataclass(frozen=True, slots=True)

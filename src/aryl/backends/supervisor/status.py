@@ -45,6 +45,7 @@ def status_to_json(status: WorkerStatus) -> Json:
         "stuck": status.stuck,
         "reason": status.reason,
         "report": dict(status.last_report),
+        "orphan": status.orphan,
     }
 
 
@@ -71,6 +72,7 @@ def status_from_json(value: object) -> WorkerStatus:
         stuck=as_bool(got.get("stuck"), "stuck"),
         reason=as_text(got.get("reason"), "reason"),
         last_report=as_numbers(got.get("report"), "report"),
+        orphan=as_bool(got.get("orphan", False), "orphan"),
     )
 
 

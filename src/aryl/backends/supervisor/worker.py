@@ -218,6 +218,7 @@ class Worker:
             told_to_stop=self.told_to_stop,
             stuck=self.stuck,
             last_report=dict(self.report),
+            orphan=not self.own,
         )
 
     def ended(self, at_unix_s: float) -> WorkerStatus:

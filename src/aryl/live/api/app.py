@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from anyio import to_thread
 from fastapi import FastAPI
 
 from aryl.live.api import documents, events, jobs, loans, logs, problems, servers, system
@@ -33,6 +34,7 @@ def make_app(control: Control, store: Records, settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        to_thread.current_default_thread_limiter().total_tokens = settings.threads
         yield
         context.closing.set()
 

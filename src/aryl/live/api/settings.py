@@ -15,7 +15,8 @@ class Settings:
 
     `open`: as long as there are no tokens, everyone is an admin; only for a loopback address (see
     `check_listen`). `host_names` are the names besides localhost by which browsers may call an open server.
-    `metrics_open`: `/metrics` needs no token.
+    `metrics_open`: `/metrics` needs no token. `threads`: so many requests may wait for the control
+    plane at once.
     """
 
     open: bool = False
@@ -23,6 +24,7 @@ class Settings:
     metrics_open: bool = False
     version: str = aryl.__version__
     most_body_bytes: int = 1 << 20
+    threads: int = 100
     most_streams: int = 256
     most_whatifs: int = 2
     token_cache_s: float = 2.0

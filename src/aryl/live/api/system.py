@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Request, Response
 
 from aryl.live.api.auth import need
 from aryl.live.api.bodies import StrictRoute, answer
 from aryl.live.api.context import Parts, Viewer, principal_of
-from aryl.live.api.documents import RoleName, WhoAmI, problems
+from aryl.live.api.documents import PROBLEM_REF, RoleName, WhoAmI, problems
 from aryl.live.api.metrics import CONTENT_TYPE
-from aryl.live.api.problems import NOT_ALLOWED, ProblemError
+from aryl.live.api.problems import NOT_ALLOWED, PROBLEM_TYPE, ProblemError
 from aryl.live.control import Role
 from aryl.wire.views import HealthView
 
@@ -35,13 +36,21 @@ async def healthz() -> Response:
     "/readyz",
     response_model=HealthView,
     summary="Is it leading, and does its loop turn?",
-    responses={503: {"model": HealthView, "description": "It isn't; `status` says what is wrong."}},
+    responses={
+        **problems(403),
+        503: {
+            "model": HealthView,
+            "description": "It isn't; `status` says what is wrong. A problem: the store doesn't answer.",
+            "content": {PROBLEM_TYPE: {"schema": PROBLEM_REF}},
+        },
+    },
 )
-def readyz(request: Request, parts: Parts) -> Response:
+async def readyz(request: Request, parts: Parts) -> Response:
     """200 only while this server leads and its loop turns. No token needed; the detail is for principals
     of all projects.
     """
-    view = parts.control.health()
+    # In a thread outside the pool, whose threads may all be waiting for a loop that stands still.
+    view = await to_thread.run_sync(parts.control.health, limiter=CapacityLimiter(1))
     principal = principal_of(request)
     if principal is None or principal.project is not None:
         view = HealthView(status=view.status)

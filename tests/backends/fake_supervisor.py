@@ -74,7 +74,7 @@ class FakeClient:
     pid: int = 0
     connected: bool = True
 
-    def start(self, specs: Sequence[WorkerSpec]) -> None:
+    def start(self, specs: Sequence[WorkerSpec], *, wait: bool = True) -> None:
         """Take workers on."""
         for spec in specs:
             if spec.key not in self.supervisor.statuses:

@@ -264,5 +264,5 @@ class Random(RuleBasedStateMachine):
 
 TestLocalBackend = Random.TestCase
 TestLocalBackend.settings = settings(
-    max_examples=5, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=1000, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -7,13 +7,14 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -178,6 +179,24 @@ class LiveCluster:
 
         return eventually(there, f"{job_id} never has {workers} workers", self.said)
 
+    def wait_attempt(self, job_id: str, attempt: int) -> JobView:
+        """Wait until a job is being tried again."""
+
+        def there() -> JobView | None:
+            view = self.client.job(job_id)
+            return view if view.attempt >= attempt else None
+
+        return eventually(there, f"{job_id} has no attempt {attempt}", self.said)
+
+    def wait_said(self, job_id: str, word: str, attempt: int = 1, rank: int = 0) -> None:
+        """Wait until a worker has printed a whole line with this in it."""
+        path = self.log_path(job_id, attempt, rank)
+        eventually(
+            lambda: path.exists() and re.search(rf"{word}.*\n", path.read_text()),
+            f"{job_id} never says {word}",
+            self.said,
+        )
+
     def server(self, server_id: str) -> ServerView:
         """A server as it stands."""
         return next(server for server in self.client.servers() if server.server == server_id)
@@ -192,6 +211,11 @@ class LiveCluster:
             lines = answer.read().decode().splitlines()
         pairs = [line.rpartition(" ") for line in lines if not line.startswith("#")]
         return {name: float(value) for name, _, value in pairs}
+
+    def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """Look into the store, past the daemon."""
+        with closing(sqlite3.connect(self.state / "aryl.db")) as database:
+            return list(database.execute(sql, values))
 
     def log_path(self, job_id: str, attempt: int = 1, rank: int = 0) -> Path:
         """Where a worker's output is."""

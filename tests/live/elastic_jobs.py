@@ -38,7 +38,7 @@ def last_step(cluster: LiveCluster, job_id: str) -> int:
 
 
 def settle(cluster: LiveCluster, job_id: str, size: int, more_steps: int = SETTLED_STEPS) -> int:
-    """Wait until a torchft job has trained with `size` workers for a while; the step that it was at before."""
+    """Wait until a torchft job has trained with `size` workers for a while; the step it was at before."""
     before = last_step(cluster, job_id)
 
     def settled() -> bool:
@@ -53,7 +53,7 @@ def settle(cluster: LiveCluster, job_id: str, size: int, more_steps: int = SETTL
         settled,
         f"{job_id} never trains with {size} workers",
         lambda: f"{steps_of(cluster, job_id)[-4:]}\n{cluster.logs(job_id)[-6000:]}\n{cluster.said()}",
-        within_s=120.0,
+        within_s=40.0,
     )
     return before
 
@@ -86,7 +86,7 @@ def check_each_step_once(steps: Iterable[dict[str, Any]]) -> int:
 
 
 def longest_pauses(steps: Iterable[dict[str, Any]], changes: Sequence[int]) -> list[float]:
-    """From each of these steps to the next, the longest time between two steps done by anybody, in seconds."""
+    """From each of these steps to the next, the longest time between two steps, in seconds."""
     done: dict[int, float] = {}
     for said in steps:
         done[said["step"]] = min(said["at"], done.get(said["step"], said["at"]))

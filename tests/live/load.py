@@ -14,7 +14,7 @@ from tests.live.witness import assert_journal_is_whole, living_workers
 
 from aryl.client import ArylClient
 from aryl.core.cluster import Cluster
-from aryl.core.model import FINAL_STATES, JobState
+from aryl.core.model import JobState
 from aryl.errors import UnreachableError
 from aryl.live.store import Store
 from aryl.live.store.tables import IDEMPOTENCY, JOBS
@@ -38,17 +38,22 @@ class Flood:
     """Threads that submit jobs, each with an idempotency key of its own that is kept until it is answered.
 
     `per_s` is how many are submitted in a second by all threads together, as long as they keep up; None: as
-    many as they can.
+    many as they can. Those before number `first` are passed over.
     """
 
     def __init__(
-        self, url: Callable[[], str], jobs: Sequence[JobFile], clients: int = 8, per_s: float | None = None
+        self,
+        url: Callable[[], str],
+        jobs: Sequence[JobFile],
+        clients: int = 8,
+        per_s: float | None = None,
+        first: int = 0,
     ) -> None:
         self.answered: list[Submission] = []
         self.began_s = 0.0
         self._url, self._jobs, self._per_s = url, jobs, per_s
         self._lock = threading.Lock()
-        self._next = 0
+        self._first = self._next = first
         self._over = threading.Event()
         self._errors: list[BaseException] = []
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(clients)]
@@ -108,19 +113,21 @@ class Flood:
                 return None
             self._next += 1
         if self._per_s is not None:
-            wait_s = self.began_s + number / self._per_s - time.monotonic()
+            wait_s = self.began_s + (number - self._first) / self._per_s - time.monotonic()
             if wait_s > 0 and self._over.wait(wait_s):
                 return None
         return None if self._over.is_set() else number
 
 
-def assert_all_accounted_for(cluster: LiveCluster, flood: Flood, count: int) -> Counter[JobState]:
+def assert_all_accounted_for(
+    cluster: LiveCluster, answered: Sequence[Submission], count: int
+) -> Counter[JobState]:
     """Each submission is one job, each job one submission, and the API lists them all. How many are in which
     state.
     """
-    ids = {one.job_id for one in flood.answered}
-    assert len(flood.answered) == len(ids) == count
-    assert {one.number for one in flood.answered} == set(range(count))
+    ids = {one.job_id for one in answered}
+    assert len(answered) == len(ids) == count
+    assert {one.number for one in answered} == set(range(count))
     listed = list(cluster.client.jobs())
     assert {view.job_id for view in listed} == ids
     assert len(listed) == count
@@ -141,7 +148,7 @@ def assert_gpus_are_held_by_the_living(cluster: LiveCluster) -> None:
     eventually(agrees, "what is allocated isn't what lives", cluster.said)
 
 
-def assert_store_is_whole(url: str, flood: Flood) -> Cluster:
+def assert_store_is_whole(url: str, answered: Sequence[Submission]) -> Cluster:
     """The journal has no gap, folds to what the tables say, and each key made the job that its client was
     told of. No daemon may write meanwhile.
     """
@@ -157,10 +164,5 @@ def assert_store_is_whole(url: str, flood: Flood) -> Cluster:
             made = {row.idempotency_key: row.job_id for row in found}
     finally:
         store.close()
-    assert made == {f"key-{one.number}": one.job_id for one in flood.answered}
+    assert made == {f"key-{one.number}": one.job_id for one in answered}
     return state
-
-
-def over(states: Counter[JobState]) -> int:
-    """How many jobs have ended."""
-    return sum(count for state, count in states.items() if state in FINAL_STATES)

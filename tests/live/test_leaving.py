@@ -5,6 +5,7 @@ all. What takes minutes in life takes seconds here.
 from __future__ import annotations
 
 import re
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -60,11 +61,11 @@ def test_notice_term_and_kill_come_in_time_and_the_job_is_preempted_not_failed(t
         low = cluster.submit(
             "low",
             gpus_per_worker=4,
-            run="exec python -u unmoved.py",
+            run=[sys.executable, "-u", "unmoved.py"],
             checkpoint={"signal": "USR1", "grace": "3s", "term": "1s"},
         )
-        _wait_said(cluster, low, "ready")
-        high = cluster.submit("high", gpus_per_worker=4, priority=9, run="exec python until_told.py")
+        cluster.wait_said(low, "ready")
+        high = cluster.submit("high", gpus_per_worker=4, priority=9, run=[sys.executable, "until_told.py"])
         cluster.wait_state(high, JobState.RUNNING)
         waiting = cluster.wait_state(low, JobState.PENDING)
         assert (waiting.preemptions, waiting.failures) == (1, 0)
@@ -87,7 +88,7 @@ def test_a_program_that_saves_on_notice_does_no_step_twice(tmp_path: Path) -> No
     """R8: at most one step may be lost; this one loses none."""
     with live_cluster(tmp_path, cluster={"training": {"servers": 1}}) as cluster:
         low = cluster.submit("low", gpus_per_worker=4, env={"STEPS": "60"})
-        _wait_said(cluster, low, "step 5")
+        cluster.wait_said(low, "step 5")
         high = cluster.submit("high", gpus_per_worker=4, priority=9, run="true", checkpoint=None)
         assert cluster.wait_state(high).state is JobState.SUCCEEDED
         view = cluster.wait_state(low)
@@ -106,7 +107,12 @@ def test_a_server_whose_worker_does_not_die_is_suspect_and_another_one_is_taken(
         cluster.demand(0)
         jobs = [
             cluster.submit(
-                name, 2, gpus_per_worker=2, gpu_types=ON_LOAN, run="exec python stubborn.py", checkpoint=None
+                name,
+                2,
+                gpus_per_worker=2,
+                gpu_types=ON_LOAN,
+                run=[sys.executable, "stubborn.py"],
+                checkpoint=None,
             )
             for name in ("a", "b")
         ]
@@ -114,7 +120,7 @@ def test_a_server_whose_worker_does_not_die_is_suspect_and_another_one_is_taken(
         assert set(server_of.values()) == {"I1", "I2"}
         for job in jobs:
             for rank in (0, 1):
-                _wait_said(cluster, job, "ready", rank)
+                cluster.wait_said(job, "ready", rank=rank)
         with ExitStack() as stack:
             held = {job: [stack.enter_context(Held(pid)) for pid in cluster.worker_pids(job)] for job in jobs}
             cluster.demand(1)
@@ -165,8 +171,8 @@ def test_a_server_whose_worker_does_not_die_is_suspect_and_another_one_is_taken(
 def test_a_worker_that_dies_while_the_daemon_is_away_leaves_no_suspicion(tmp_path: Path) -> None:
     with live_cluster(tmp_path, stuck_after=0.5, kill_wait=0.5, lease=1) as cluster:
         cluster.program("stubborn.py", STUBBORN)
-        job = cluster.submit("a", run="exec python stubborn.py", checkpoint=None)
-        _wait_said(cluster, job, "ready")
+        job = cluster.submit("a", run=[sys.executable, "stubborn.py"], checkpoint=None)
+        cluster.wait_said(job, "ready")
         server = cluster.client.job(job).placement[0].server
         (pid,) = cluster.worker_pids(job)
         with Held(pid):
@@ -187,10 +193,10 @@ def test_the_next_owner_starts_only_when_the_last_one_is_gone(tmp_path: Path) ->
     with live_cluster(tmp_path, cluster={"training": {"servers": 1}}) as cluster:
         cluster.program("slow.py", SLOW_TO_LEAVE)
         cluster.program("until_told.py", UNTIL_TOLD)
-        victim = cluster.submit("victim", gpus_per_worker=4, run="exec python slow.py")
-        _wait_said(cluster, victim, "began")
+        victim = cluster.submit("victim", gpus_per_worker=4, run=[sys.executable, "slow.py"])
+        cluster.wait_said(victim, "began")
         owner = cluster.submit(
-            "owner", gpus_per_worker=4, priority=9, run="exec python until_told.py", checkpoint=None
+            "owner", gpus_per_worker=4, priority=9, run=[sys.executable, "until_told.py"], checkpoint=None
         )
         cluster.wait_state(owner, JobState.RUNNING)
         assert _began(cluster, owner) >= _ended(cluster, victim)
@@ -198,10 +204,10 @@ def test_the_next_owner_starts_only_when_the_last_one_is_gone(tmp_path: Path) ->
         _tell_to_end(cluster, owner)
         cluster.wait_state(owner)
 
-        elastic = cluster.submit("elastic", [2, 4], run="exec python slow.py")
+        elastic = cluster.submit("elastic", [2, 4], run=[sys.executable, "slow.py"])
         cluster.wait_workers(elastic, 4)
-        _wait_said(cluster, elastic, "began")
-        newcomer = cluster.submit("newcomer", 2, run="exec python until_told.py", checkpoint=None)
+        cluster.wait_said(elastic, "began")
+        newcomer = cluster.submit("newcomer", 2, run=[sys.executable, "until_told.py"], checkpoint=None)
         cluster.wait_state(newcomer, JobState.RUNNING)
         left = [_ended(cluster, elastic, rank) for rank in range(4)]
         began = [_began(cluster, newcomer, rank) for rank in range(2)]
@@ -219,20 +225,13 @@ def _entry(cluster: LiveCluster, job_id: str, kind: str) -> HistoryEntry:
     return next(entry for entry in cluster.client.history(job_id).entries if entry.kind == kind)
 
 
-def _wait_said(cluster: LiveCluster, job_id: str, word: str, rank: int = 0) -> None:
-    path = cluster.log_path(job_id, rank=rank)
-    eventually(
-        lambda: path.exists() and word in path.read_text(), f"{job_id} never says {word}", cluster.said
-    )
-
-
 def _times(cluster: LiveCluster, job_id: str, word: str, rank: int) -> list[float]:
     text = cluster.log_path(job_id, rank=rank).read_text()
     return [float(time) for time in re.findall(rf"^{word} (\S+)", text, re.MULTILINE)]
 
 
 def _began(cluster: LiveCluster, job_id: str, rank: int = 0) -> float:
-    _wait_said(cluster, job_id, "began", rank)
+    cluster.wait_said(job_id, "began", rank=rank)
     return _times(cluster, job_id, "began", rank)[0]
 
 

@@ -8,9 +8,9 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from tests.live.cluster import PATIENCE_S, LiveCluster, eventually
@@ -18,6 +18,7 @@ from tests.live.witness import (
     Nursery,
     assert_allocated_is_live,
     assert_journal_is_whole,
+    living_workers,
     met_twice,
     steps_of,
     witness_env,
@@ -26,7 +27,8 @@ from tests.live.witness import (
 
 from aryl.client import ArylClient
 from aryl.core.model import FINAL_STATES, JobState, Tenure
-from aryl.errors import ConflictError, UnreachableError
+from aryl.errors import UnreachableError
+from aryl.wire.views import JobView, ServerView
 
 T = TypeVar("T")
 
@@ -156,10 +158,17 @@ class Day:
 
         return eventually(answered, "nobody answers", self.cluster.said)[0]
 
-    def submit(self, name: str, workers: object, ends: JobState = JobState.SUCCEEDED, **more: object) -> str:
-        env = witness_env(self.cluster, **more.pop("env", {}))  # type: ignore[dict-item]
-        more = {"checkpoint": {"signal": "USR1", "grace": 20}, **more}
-        job = self.cluster.job(f"{name}-{self.number}", workers, run=self.run, env=env, **more)
+    def submit(
+        self,
+        name: str,
+        workers: object,
+        ends: JobState = JobState.SUCCEEDED,
+        env: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> str:
+        file = {"checkpoint": {"signal": "USR1", "grace": 20}, **more}
+        told = witness_env(self.cluster, **(env or {}))
+        job = self.cluster.job(f"{name}-{self.number}", workers, run=self.run, env=told, **file)
         key = f"{name}-{self.number}"
         job_id = self.ask(lambda client: client.submit(job, idempotency_key=key)).job_id
         self.jobs[job_id] = ends
@@ -167,7 +176,7 @@ class Day:
 
     def wait(self, job_id: str, state: JobState, workers: int | None = None) -> None:
         def there() -> bool:
-            view = self.ask(lambda client: client.job(job_id))
+            view = self.job(job_id)
             assert view.state is state or view.state not in FINAL_STATES, f"{view}\n{self.cluster.said()}"
             return view.state is state and workers in (None, view.workers)
 
@@ -175,14 +184,19 @@ class Day:
 
     def wait_tenure(self, server_id: str, tenure: Tenure) -> None:
         def there() -> bool:
-            servers = self.ask(lambda client: client.servers())
-            return any(one.server == server_id and one.tenure is tenure for one in servers)
+            return any(one.server == server_id and one.tenure is tenure for one in self.servers())
 
         eventually(there, f"{server_id} is never {tenure.value}", self.report)
 
     def report(self) -> str:
-        jobs = "\n".join(str(self.ask(lambda client, one=one: client.job(one))) for one in self.jobs)
+        jobs = "\n".join(str(self.job(job_id)) for job_id in self.jobs)
         return f"{jobs}\n{self.cluster.said()}"
+
+    def job(self, job_id: str) -> JobView:
+        return self.ask(lambda client: client.job(job_id))
+
+    def servers(self) -> list[ServerView]:
+        return self.ask(lambda client: client.servers())
 
     def pass_by(self) -> None:
         """Morning to evening."""
@@ -210,16 +224,16 @@ class Day:
         self.wait(victim, JobState.RUNNING)
         self.ask(lambda client: client.drain("T2", 0.0))
         eventually(
-            lambda: self.ask(
-                lambda client: all(
-                    one.used_gpus == one.leaving_gpus == 0 for one in client.servers() if one.server == "T2"
-                )
+            lambda: all(
+                one.used_gpus == one.leaving_gpus == 0 for one in self.servers() if one.server == "T2"
             ),
             "T2 is never empty",
             self.report,
         )
         self.ask(lambda client: client.undrain("T2"))
         self.wait(victim, JobState.RUNNING)
+        self.wait(grows, JobState.RUNNING, 8)
+        assert_allocated_is_live(self.cluster, self.servers)
         self.ask(lambda client: client.report_demand(2))
         self.wait_tenure("I2", Tenure.OWNED)
         self.wait(anchor, JobState.RUNNING)
@@ -230,9 +244,11 @@ class Day:
 
     def check(self) -> None:
         """Nothing ran twice, nothing is lost, nobody is blamed for a restart."""
+        assert_allocated_is_live(self.cluster, self.servers)
+        assert living_workers(self.cluster) == {}
         assert met_twice(self.cluster) == ""
         for job_id in self.jobs:
-            view = self.ask(lambda client, one=job_id: client.job(one))
+            view = self.job(job_id)
             crashed = job_id.startswith("fails-")
             assert view.failures == int(crashed), f"{view}\n{self.cluster.said()}"
             steps = steps_of(self.cluster, job_id)
@@ -259,7 +275,7 @@ def test_a_control_plane_killed_at_thirty_points_of_a_day_loses_nothing_and_runs
     busy: tuple[LiveCluster, Killer],
 ) -> None:
     cluster, killer = busy
-    days = []
+    days: list[Day] = []
     while killer.left:
         killer.anywhere = len(days) == MOST_DAYS - 1
         assert len(days) < MOST_DAYS

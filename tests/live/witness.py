@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 from sqlalchemy import select
 from tests.live.cluster import LISTENING, ROOT, LiveCluster, all_pids, environment_of, eventually, is_zombie
@@ -23,6 +23,7 @@ from aryl.live.store import Store
 from aryl.live.store.tables import JOBS, LOANS
 from aryl.policies.catalogue import parse_policy
 from aryl.scheduler.journal import replay
+from aryl.wire.views import ServerView
 
 # A worker that holds locks on its GPU and on its rank for as long as it lives. The kernel lets go of them
 # when it is gone, so whoever finds one taken has met a process that shouldn't be there.
@@ -120,7 +121,7 @@ def living_workers(cluster: LiveCluster) -> dict[int, dict[str, str]]:
     return found
 
 
-def assert_allocated_is_live(cluster: LiveCluster) -> None:
+def assert_allocated_is_live(cluster: LiveCluster, look: Callable[[], Sequence[ServerView]]) -> None:
     """Wait until each server has as many GPUs in use as workers live there, each GPU with one owner."""
 
     def agrees() -> bool:
@@ -128,7 +129,7 @@ def assert_allocated_is_live(cluster: LiveCluster) -> None:
             (env["ARYL_SERVER_ID"], env["CUDA_VISIBLE_DEVICES"].split(",")[int(env["LOCAL_RANK"])])
             for env in living_workers(cluster).values()
         )
-        used = {server.server: server.used_gpus for server in cluster.client.servers()}
+        used = {server.server: server.used_gpus for server in look()}
         live = Counter(server for server, _ in owners.elements())
         return max(owners.values(), default=1) == 1 and all(live[name] == gpus for name, gpus in used.items())
 
@@ -147,7 +148,7 @@ def assert_journal_is_whole(url: str) -> Cluster:
             for found in connection.execute(select(JOBS)).mappings():
                 job_id = found["job_id"]
                 if found["journaled"] is None:
-                    assert job_id not in cluster.jobs and job_id not in cluster.ended
+                    assert job_id not in {**cluster.jobs, **cluster.ended}
                     assert found["state"] == JobState.PENDING.value
                 elif job_id in cluster.ended:
                     assert found["state"] == cluster.ended[job_id].value, dict(found)
@@ -182,7 +183,7 @@ for line in sys.stdin:
 
 
 class Nursery:
-    """Starts one daemon after the other without loading all modules each time; for tests that start dozens."""
+    """Starts one daemon after the other, and loads all modules once; for tests that start dozens."""
 
     def __init__(self, cluster: LiveCluster) -> None:
         self._cluster = cluster

@@ -63,6 +63,10 @@ class Devices:
                 self._down.symmetric_difference_update({server_id})
                 yield server_id, up
 
+    def up(self) -> list[str]:
+        """Servers whose GPUs answer, as far as is known."""
+        return [server_id for server_id in self._indices if server_id not in self._down]
+
     def idle(self, indices: Iterable[int]) -> bool:
         """Whether nothing runs on these GPUs any more, as far as anybody can see."""
         return self._nvml is None or not any(self._nvml.busy(index) for index in indices)

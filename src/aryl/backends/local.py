@@ -13,17 +13,17 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from aryl.backends.devices import Devices, Nvml
 from aryl.backends.environment import Post, Start, lighthouse_command, worker_environment
-from aryl.backends.local_adopt import adopt, new_attempt
+from aryl.backends.local_adopt import adopt, lost_servers, new_attempt
 from aryl.backends.local_gang import SAVED, Attempt, Stage
 from aryl.backends.port import (
     BackendLost,
     Fact,
     Gang,
-    GangFailed,
     Launcher,
     Reported,
     ServerDown,
@@ -33,6 +33,7 @@ from aryl.backends.port import (
 )
 from aryl.backends.supervisor.client import SupervisorClient
 from aryl.backends.supervisor.protocol import (
+    StartRefused,
     StopSchedule,
     SupervisorEvent,
     SupervisorGone,
@@ -77,6 +78,7 @@ class LocalBackend:
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._unfree: list[WorkerStatus] = []
         self._stuck: dict[str, set[WorkerKey]] = {}  # the workers that don't die, by server
+        self._orphans: dict[WorkerKey, str] = {}  # on their way out, with their servers
         self._client: SupervisorClient | None = None
         self._sink: Sink = _nobody
         self._closing = threading.Event()
@@ -196,7 +198,8 @@ class LocalBackend:
                     },
                 )
                 for post in posts
-            ]
+            ],
+            wait=False,
         )
 
     def start_lighthouse(self, key: WorkerKey, gang: Gang, port: int) -> None:
@@ -215,7 +218,8 @@ class LocalBackend:
                     post.server_id,
                     meta={"port": str(port), "revision": "0", "workers": "0"},
                 )
-            ]
+            ],
+            wait=False,
         )
 
     def take(self, server_id: str, count: int) -> tuple[int, ...]:
@@ -247,16 +251,15 @@ class LocalBackend:
             if not status.state.ended:
                 self._devices.hold(status.server_id, status.gpus)
         wanted = {(gang.job_id, gang.attempt) for gang in gangs}
-        lost = {status.server_id: None for status in statuses if status.state is WorkerState.LOST}
-        for server_id in lost:
+        self._orphans = {status.key: status.server_id for status in statuses if status.orphan}
+        for server_id in lost_servers(gangs, known):
             self.emit(ServerDown(time.time(), server_id))
-            self.emit(ServerUp(time.time(), server_id))
+        for server_id in self._devices.up():
+            self._maybe_up(server_id)
         for gang in gangs:
             key = gang.job_id, gang.attempt
-            try:
-                self._attempts[key] = adopt(gang, known.get(key, ()), self)
-            except ArylError as error:
-                self._fail(gang, error)
+            self._attempts[key] = present = new_attempt(gang, self)
+            self._carry_out(present, partial(adopt, present, known.get(key, ())))
         now_s = time.time()
         for (job_id, attempt), some in known.items():
             if (job_id, attempt) in wanted:
@@ -298,6 +301,12 @@ class LocalBackend:
                 case WorkerReported():
                     key = event.key
                     self.emit(Reported(event.at_unix_s, key.job_id, key.attempt, event.report))
+                case StartRefused():
+                    for key in event.keys:
+                        attempt = self._attempt_of(key)
+                        if attempt is not None:
+                            attempt.workers.pop(key, None)
+                            self._fail(attempt, ArylError(event.reason))
                 case SupervisorGone():
                     reason = "somebody else has taken over" if event.fenced else "the supervisor is gone"
                     self.emit(BackendLost(event.at_unix_s, event.fenced, reason))
@@ -321,9 +330,20 @@ class LocalBackend:
             return
         self._devices.release(status.server_id, status.gpus)
         attempt = self._attempt_of(status.key)
+        if status.state is WorkerState.LOST:
+            if attempt is not None:
+                attempt.on_lost(status.key)
+            if self._orphans.pop(status.key, None) is not None:
+                self._maybe_up(status.server_id)
+            return
         if attempt is None:
             return
         self._carry_out(attempt, lambda: attempt.on_exited(status, self.exit_code(status)))
+
+    def _maybe_up(self, server_id: str) -> None:
+        """A server whose workers were lost is back when the last of them is gone."""
+        if server_id not in self._orphans.values():
+            self.emit(ServerUp(time.time(), server_id))
 
     def _tick(self) -> None:
         look_s = time.monotonic()
@@ -347,13 +367,17 @@ class LocalBackend:
         except FencedError as error:
             self.emit(BackendLost(time.time(), True, str(error)))
         except ArylError as error:
-            self._fail(attempt.gang, error)
+            self._fail(attempt, error)
 
-    def _fail(self, gang: Gang, error: ArylError) -> None:
+    def _fail(self, attempt: Attempt, error: ArylError) -> None:
         if self._client is None or not self._client.connected:
             return
+        gang = attempt.gang
         _log.error("attempt %s of %s can't go on: %s", gang.attempt, gang.job_id, error)
-        self.emit(GangFailed(time.time(), gang.job_id, gang.attempt, (), float("inf"), str(error)))
+        try:
+            attempt.fail_because(str(error))
+        except ArylError as again:
+            _log.error("nor can it be ended: %s", again)
 
     def _attempt_of(self, key: WorkerKey) -> Attempt | None:
         return self._attempts.get((key.job_id, key.attempt))

@@ -6,14 +6,15 @@ behind it (an end that nobody was there to hear of). For each gang of the journa
 * nothing of it is known: its launch was never carried out, or it ran and is lost;
 * it runs at the journal's revision: whatever has ended meanwhile is told now;
 * it runs at an older revision: the resize is carried out now;
-* it was to be stopped: it is told again, which changes nothing if it was told before.
+* it was to be stopped: it is told again, which changes nothing if it was told before;
+* the supervisor itself died, and its workers with it: they count as lost with their servers.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aryl.backends.local_elastic import LIGHTHOUSE_RANK, ElasticAttempt
 from aryl.backends.local_gang import Attempt, Hands, Stage, Worker, workers_by_server
@@ -29,29 +30,47 @@ def new_attempt(gang: Gang, hands: Hands) -> Attempt:
     return ElasticAttempt(gang, hands) if elastic else Attempt(gang, hands)
 
 
-def adopt(gang: Gang, statuses: Sequence[WorkerStatus], hands: Hands) -> Attempt:
-    """The attempt as it is, having told what the journal doesn't know, and done what was left undone.
+def lost_servers(
+    gangs: Sequence[Gang], statuses: Mapping[tuple[str, int], Sequence[WorkerStatus]]
+) -> list[str]:
+    """The servers where workers died with their supervisor, and the journal doesn't know it. `statuses` by
+    job and attempt.
+    """
+    lost: dict[str, None] = {}
+    for gang in gangs:
+        places = workers_by_server(gang)
+        for status in statuses.get((gang.job_id, gang.attempt), ()):
+            died = status.orphan or status.state is WorkerState.LOST
+            if died and gang.phase is Phase.UP and status.server_id in places:
+                lost[status.server_id] = None
+    return list(lost)
+
+
+def adopt(attempt: Attempt, statuses: Sequence[WorkerStatus]) -> None:
+    """Bring a new attempt to where it is: tell what the journal doesn't know, and do what was left undone.
 
     `statuses` are all that the supervisor knows of this attempt.
     """
-    attempt = new_attempt(gang, hands)
+    gang = attempt.gang
     workers = [status for status in statuses if status.key.rank != LIGHTHOUSE_RANK]
+    if isinstance(attempt, ElasticAttempt):
+        _adopt_lighthouse(attempt, statuses)
     if not workers:
         _begin_again(attempt)
-        return attempt
+        return
     attempt.generation = max(status.key.generation for status in workers)
     present = [status for status in workers if status.key.generation == attempt.generation]
     attempt.port = int(present[0].meta["port"])
     attempt.started_unix_s = min(status.started_unix_s or time.time() for status in present)
     revision = min(int(status.meta["revision"]) for status in present)
-    # Those whose supervisor died left no trace of how they ended; their servers are reported instead.
+    # Those whose supervisor died leave no trace of how they ended; their servers are reported instead.
     known = [status for status in present if status.state is not WorkerState.LOST]
     attempt.workers = {status.key: _worker(status) for status in known}
-    if isinstance(attempt, ElasticAttempt):
-        _adopt_elastic(attempt, statuses)
     if gang.phase is Phase.STOPPING:
         _note_ends(attempt, known)
         attempt.stop(save=True)
+    elif lost_servers([gang], {(gang.job_id, gang.attempt): workers}):
+        pass  # what is to become of it follows from the loss of its servers
     elif isinstance(attempt, ElasticAttempt):
         _settle_elastic(attempt, known)
     elif revision < gang.revision:
@@ -59,7 +78,6 @@ def adopt(gang: Gang, statuses: Sequence[WorkerStatus], hands: Hands) -> Attempt
         _carry_out_resize(attempt)
     else:
         _catch_up(attempt, known)
-    return attempt
 
 
 def _begin_again(attempt: Attempt) -> None:
@@ -130,11 +148,14 @@ def _skip_reported(attempt: Attempt, known: Sequence[WorkerStatus]) -> None:
             worker.reported = True
 
 
-def _adopt_elastic(attempt: ElasticAttempt, statuses: Sequence[WorkerStatus]) -> None:
+def _adopt_lighthouse(attempt: ElasticAttempt, statuses: Sequence[WorkerStatus]) -> None:
     ranks = [status.key.rank for status in statuses if status.key.rank != LIGHTHOUSE_RANK]
     attempt.next_rank = max(ranks, default=-1) + 1
     houses = [status for status in statuses if status.key.rank == LIGHTHOUSE_RANK]
-    attempt.lighthouse = next((status.key for status in houses if not status.state.ended), None)
+    for status in houses:
+        attempt.port = int(status.meta["port"])
+        if not (status.state.ended or status.orphan):
+            attempt.lighthouse = status.key
 
 
 def _settle_elastic(attempt: ElasticAttempt, known: Sequence[WorkerStatus]) -> None:

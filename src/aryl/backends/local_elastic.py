@@ -12,7 +12,7 @@ import time
 
 from aryl.backends.environment import Post
 from aryl.backends.local_gang import Attempt, Stage, Worker, workers_by_server
-from aryl.backends.port import Gang, WorkerReplaced
+from aryl.backends.port import Fact, Gang, WorkerReplaced
 from aryl.backends.supervisor.protocol import StopSchedule, WorkerKey, WorkerStatus
 from aryl.errors import ArylError
 
@@ -33,14 +33,16 @@ class ElasticAttempt(Attempt):
 
     def launch(self) -> None:
         """Start the lighthouse and the gang."""
-        self.port = self.hands.free_port()
-        self.start_lighthouse()
+        if self.lighthouse is None:
+            self.port = self.hands.free_port()
+            self.start_lighthouse()
         self.fill_up()
 
     def resize(self, gang: Gang) -> None:
         """Start what is missing and let go what is too many."""
         if self.accept(gang):
             self.fill_up()
+            self._report_done_as_gone()
             self.settle()
 
     def ended_while_up(self, worker: Worker) -> None:
@@ -77,10 +79,14 @@ class ElasticAttempt(Attempt):
                 self.fail_because("the lighthouse, by which its workers find each other, has ended")
             return
         super().on_exited(status, code)
-        if self.stage is Stage.OVER and self.lighthouse is not None:
+
+    def over(self, fact: Fact) -> None:
+        """The attempt is over, and nobody needs its lighthouse."""
+        if self.lighthouse is not None:
             now_s = time.time()
             key, self.lighthouse = self.lighthouse, None
             self.hands.stop_keys([key], StopSchedule("", now_s, now_s, now_s + LIGHTHOUSE_ENDS_WITHIN_S))
+        super().over(fact)
 
     def start_lighthouse(self) -> None:
         """Start the lighthouse, at the port that the workers know."""
@@ -109,6 +115,17 @@ class ElasticAttempt(Attempt):
                 self.next_rank += 1
         if posts:
             self.start_posts(posts)
+
+    def _report_done_as_gone(self) -> None:
+        """Workers that the resize takes away and that were done already leave nobody to wait for."""
+        for server_id, owed in tuple(self.owed.items()):
+            here = [worker for worker in self.workers.values() if worker.server_id == server_id]
+            missing = owed - sum(worker.leaving and not worker.ended for worker in here)
+            done = [worker for worker in here if worker.done and not worker.reported]
+            for worker in done[: max(missing, 0)]:
+                worker.reported = True
+            if missing > 0:
+                self.report_gone({server_id: missing})
 
     def _replace(self, worker: Worker) -> None:
         too_soon = time.time() - self.started_unix_s < TOO_SOON_S

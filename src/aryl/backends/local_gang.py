@@ -170,6 +170,14 @@ class Attempt:
         else:
             self.all_gone()
 
+    def on_lost(self, key: WorkerKey) -> None:
+        """A process whose supervisor died is gone. That its server was lost is told by others, and nobody is
+        to blame.
+        """
+        self.workers.pop(key, None)
+        if self.stage is not Stage.UP:
+            self.all_gone()
+
     def tick(self) -> None:
         """Time has passed: report workers that ended well and whose gang goes on without them."""
         if self._done_since_s is not None and time.monotonic() - self._done_since_s >= TOGETHER_S:
@@ -227,6 +235,8 @@ class Attempt:
 
     def fail_because(self, reason: str) -> None:
         """The attempt can't go on, whoever is to blame."""
+        if self.stage is Stage.OVER:
+            return
         self.stage = Stage.FAILING
         self._reason = reason
         self.tell_to_leave(self.alive, notice=False)

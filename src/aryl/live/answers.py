@@ -57,6 +57,16 @@ def why_over(job: JobView) -> WhyView:
     return WhyView(job_id=job.job_id, state=job.state, reason=None, text=text)
 
 
+def left_s(cluster: Cluster, clock: WallClock, job_id: str) -> float | None:
+    """Real seconds until a running job ends at its present size, as far as anybody can say."""
+    job = cluster.jobs.get(job_id)
+    if job is None:
+        return None
+    now_s = max(clock.now(), cluster.now)
+    seconds = job.finishes_in_s(now_s) / clock.speed
+    return None if seconds == ENDLESS else seconds
+
+
 def servers(cluster: Cluster, clock: WallClock) -> list[ServerView]:
     """All servers as they stand."""
     return [_server(server, clock) for server in cluster.servers]

@@ -17,7 +17,14 @@ from pathlib import Path
 from aryl.core.cluster import Cluster
 from aryl.core.events import CancelRequested, DemandReported, Event, LimitsChanged
 from aryl.core.model import FINAL_STATES, allowed_size
-from aryl.errors import ConflictError, FencedError, InputError, NotAllowedError, NotFoundError
+from aryl.errors import (
+    ConflictError,
+    FencedError,
+    InputError,
+    NotAllowedError,
+    NotFoundError,
+    UnreachableError,
+)
 from aryl.live import answers, operators
 from aryl.live.config import ServeConfig
 from aryl.live.control import LogFile, Principal, Role
@@ -45,6 +52,8 @@ from aryl.wire.views import (
 
 LOANS_SHOWN = 200
 METRICS_WITHIN_S = 2.0
+# What is good to know, but nothing to wait for.
+ASIDE_S = 1.0
 # A dry run's job stands behind all that are here.
 LAST = 2**62
 
@@ -85,9 +94,11 @@ class LiveControl:
             job.estimate,
         )
         body_hash = hashlib.sha256(body.encode()).hexdigest()
-        row, created = self._store.accept(new, principal.name, idempotency_key, body_hash, time.time())
+        row, created = self._store.accept(
+            new, principal.name, idempotency_key, body_hash, time.time(), lead.token
+        )
         if created:
-            lead.accepted(row)
+            lead.accepted(row, job)
         return row.view(), created
 
     def cancel(self, job_id: str) -> JobView:
@@ -116,8 +127,17 @@ class LiveControl:
         return self.job(job_id)
 
     def job(self, job_id: str) -> JobView:
-        """A job as it stands."""
-        return self._row(job_id).view()
+        """A job as it stands. How long it will still run only the loop knows; a job doesn't wait for it."""
+        view, lead = self._row(job_id).view(), self.lead
+        if view.state in FINAL_STATES or lead is None:
+            return view
+        try:
+            left_s = lead.driver.inbox.ask(
+                lambda cluster: answers.left_s(cluster, lead.clock, job_id), ASIDE_S
+            )
+        except UnreachableError:
+            return view
+        return view.model_copy(update={"remaining_s": left_s})
 
     def why(self, job_id: str) -> WhyView:
         """Why a job waits."""

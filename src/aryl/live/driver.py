@@ -21,11 +21,11 @@ from aryl.backends.port import Backend, Gang, Phase, Program
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster, Job
 from aryl.core.model import Health, JobSpec, JobState, Slot, allowed_size
-from aryl.core.plan import Cause, Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Stop
-from aryl.errors import ArylError, FencedError
+from aryl.core.plan import Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Stop
+from aryl.errors import ArylError, FencedError, UnreachableError
 from aryl.live.clock import WallClock
 from aryl.live.demand import InferenceSource
-from aryl.live.facts import Interpreter
+from aryl.live.facts import WITHOUT_NOTICE, Interpreter
 from aryl.live.hooks import Handover, HookRunner, LoanHooks
 from aryl.live.inbox import Command, Halt, Happened, Inbox, NewJob, Note, Question
 
@@ -62,13 +62,15 @@ class LiveDriver:
         self._hooks = HookRunner(hooks or LoanHooks(), self._released)
         self._cluster: Cluster | None = None
         self._fence = 0
+        self._loans: dict[str, int] = {}  # how often each server was handed over
         self._to_answer: list[Future[None]] = []
         self._to_forget: list[tuple[str, int]] = []
         self._halting = threading.Event()
         self._error: BaseException | None = None
 
-    def take_over(self, cluster: Cluster, fence: int) -> None:
-        """Begin with the state that the journal gives: adopt what runs, repeat what was left undone.
+    def take_over(self, cluster: Cluster, fence: int, came_home: Sequence[str] = ()) -> None:
+        """Begin with the state that the journal gives: adopt what runs, repeat what was left undone. For the
+        servers that `came_home` a short time ago that may be to put them back into service.
 
         Raises FencedError, or ArylError if the backend can't be reached.
         """
@@ -77,7 +79,9 @@ class LiveDriver:
         self._open(cluster)
         for server in cluster.servers:
             if server.handing_over:
-                self._hooks.release(server.spec.server_id)
+                self._hand_over(server.spec.server_id)
+        for server_id in came_home:
+            self._hooks.restore(server_id)
         # A first pass, whatever happens: the daemon may have died between an event and its pass.
         self.inbox.put(Happened(lambda _, now_s: (ev.Tick(now_s),)))
 
@@ -90,6 +94,10 @@ class LiveDriver:
         self._hooks.close()
         self._backend.close()
         self.inbox.close()
+        # What the journal would not take may have been done or not; whoever asked is to ask the next leader.
+        for answer in self._to_answer:
+            answer.set_exception(UnreachableError("the control plane has stopped"))
+        self._to_answer.clear()
 
     @property
     def failed_restores(self) -> int:
@@ -132,11 +140,11 @@ class LiveDriver:
                         self._interpreter.watchdog.changed(step.job_id, step.attempt, cluster.now)
                         self._backend.resize(gang)
                 case Stop():
-                    save = step.cause not in (Cause.CANCELLED, Cause.STALLED)
+                    save = step.cause not in WITHOUT_NOTICE
                     self._backend.stop(step.job_id, step.attempt, save=save)
                 case Loan():
                     if cluster.server_by_id[step.server_id].handing_over:
-                        self._hooks.release(step.server_id)
+                        self._hand_over(step.server_id)
                 case Return():
                     self._hooks.restore(step.server_id)
                 case Reclaim() | Reserve() | Release():
@@ -239,9 +247,14 @@ class LiveDriver:
             timer.daemon = True
             timer.start()
 
-    def _released(self, server_id: str, outcome: Handover, reason: str) -> None:
+    def _hand_over(self, server_id: str) -> None:
+        self._loans[server_id] = self._loans.get(server_id, 0) + 1
+        self._hooks.release(server_id, self._loans[server_id])
+
+    def _released(self, server_id: str, loan: int, outcome: Handover, reason: str) -> None:
         def events(cluster: Cluster, now_s: float) -> Sequence[ev.Event]:
-            if not cluster.server_by_id[server_id].handing_over:
+            # What comes late is about a loan that is over.
+            if loan != self._loans[server_id] or not cluster.server_by_id[server_id].handing_over:
                 return ()
             if outcome is Handover.CALLED_OFF:
                 return (ev.LoanCalledOff(now_s, server_id, reason),)
@@ -250,7 +263,9 @@ class LiveDriver:
         self.inbox.put(Happened(events))
 
     def _gangs(self, cluster: Cluster) -> list[Gang]:
-        return [self._gang(job, cluster) for job in cluster.jobs.values() if job.state is not JobState.PENDING]
+        return [
+            self._gang(job, cluster) for job in cluster.jobs.values() if job.state is not JobState.PENDING
+        ]
 
     def _gang(self, job: Job, cluster: Cluster) -> Gang:
         return Gang(

@@ -7,15 +7,20 @@ done when it was told to stop; one that didn't goes back to the last save that i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from aryl.backends import port
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster, Job
 from aryl.core.model import Health
+from aryl.core.plan import Cause
 from aryl.live.learning import Learner
 from aryl.live.troubles import Troubles, Watchdog
+
+# Such a job is told to end at once: nobody needs what it would save, or it doesn't listen any more. Every
+# other one gets its notice first.
+WITHOUT_NOTICE = frozenset({Cause.CANCELLED, Cause.STALLED})
 
 
 @dataclass(slots=True)
@@ -25,6 +30,7 @@ class Interpreter:
     troubles: Troubles
     watchdog: Watchdog
     learner: Learner
+    _down: set[str] = field(default_factory=set)  # heard of, perhaps not in the state yet
 
     def events(self, fact: port.Fact, cluster: Cluster, now_s: float) -> Iterator[ev.Event]:
         """What a fact means, given the state in which it is heard."""
@@ -58,8 +64,12 @@ class Interpreter:
                 if learned is not None:
                     yield learned
             case port.ServerUp():
-                yield ev.ServerReturned(now_s, fact.server_id)
+                # A backend that was opened again says so of all servers.
+                if fact.server_id in self._down or not cluster.server_by_id[fact.server_id].up:
+                    self._down.discard(fact.server_id)
+                    yield ev.ServerReturned(now_s, fact.server_id)
             case port.ServerDown():
+                self._down.add(fact.server_id)
                 yield ev.ServerLost(now_s, fact.server_id)
             case port.ServerStuck():
                 health = Health.SUSPECT if fact.stuck else Health.HEALTHY

@@ -17,7 +17,7 @@ from aryl.backends.devices import Nvml
 from aryl.backends.local import LocalBackend
 from aryl.backends.port import Program
 from aryl.core.cluster import Cluster
-from aryl.core.events import Event, Learned
+from aryl.core.events import Event
 from aryl.core.evolve import evolve
 from aryl.core.invariants import violations
 from aryl.core.model import JobSpec
@@ -28,8 +28,10 @@ from aryl.live.config import ServeConfig
 from aryl.live.driver import LiveDriver
 from aryl.live.facts import Interpreter
 from aryl.live.inbox import NewJob
+from aryl.live.hooks import RESTORE_WITHIN_S
 from aryl.live.learning import Learner
 from aryl.live.projection import Projection
+from aryl.live.recollection import Recollection
 from aryl.live.store import JobRow, SqlJournal, Store
 from aryl.live.submission import to_program, to_spec
 from aryl.live.troubles import REST_S, QuarantineRule, Troubles, Watchdog
@@ -49,13 +51,22 @@ class Lead:
     own.
     """
 
-    def __init__(self, config: ServeConfig, store: Store, policy: Policy, token: int) -> None:
+    def __init__(
+        self,
+        config: ServeConfig,
+        store: Store,
+        policy: Policy,
+        token: int,
+        *,
+        interval_s: float = INTERVAL_S,
+    ) -> None:
         self.config, self.store, self.policy = config, store, policy
         self.clock = WallClock(store.epoch_s(), config.clock.speed)
         self.over = threading.Event()
         self.error: BaseException | None = None
         self.audit = Audit()
-        self._token = token
+        self.token = token
+        self._interval_s = interval_s
         self._programs: dict[str, Program] = {}
         speed = config.clock.speed
         rule = config.quarantine
@@ -90,15 +101,14 @@ class Lead:
         """
         began_s = time.monotonic()
         events = 0
-        talkative: set[tuple[str, int]] = set()
+        recollection = Recollection()
         for event in self.store.events():
             evolve(self._cluster, event)
+            recollection.saw(event)
             events += 1
-            if isinstance(event, Learned):
-                talkative.add((event.job_id, event.attempt))
         declared = world.declare(self.config)
         projection = Projection(self.store.epoch_s(), self._cluster)
-        journal = SqlJournal(self.store, self._token, projection)
+        journal = SqlJournal(self.store, self.token, projection)
         self.loop = Loop(
             self._cluster, self.policy, self.driver, journal=journal, watchers=(projection, self.audit)
         )
@@ -111,22 +121,18 @@ class Lead:
         took_s = time.monotonic() - began_s
         _log.info("%d events brought back in %.1f s: %d jobs", events, took_s, len(self._cluster.jobs))
         now_s = max(self._cluster.now, self.clock.now())
-        for job_id, attempt in talkative:
-            if job_id in self._cluster.live:
-                self.interpreter.watchdog.heard(job_id, attempt, now_s)
-        self.driver.take_over(self._cluster, self._token)
+        for job_id, attempt in recollection.reporting(self._cluster):
+            self.interpreter.watchdog.heard(job_id, attempt, now_s)
+        came_home = recollection.came_home(self._cluster, RESTORE_WITHIN_S * self.config.clock.speed)
+        self.driver.take_over(self._cluster, self.token, came_home)
         for row in self.store.unjournaled():
-            self.accepted(row)
+            self.accepted(row, self.job_file(row.job_id))
         self._thread.start()
 
-    def accepted(self, row: JobRow) -> None:
+    def accepted(self, row: JobRow, job: JobFile) -> None:
         """A job is in the store: let the loop know."""
-        self.driver.inbox.put(NewJob(self.spec_of(row)))
-
-    def spec_of(self, row: JobRow) -> JobSpec:
-        """What the engine knows of an accepted job."""
-        job = self.job_file(row.job_id)
-        return self.spec(job, row.job_id, row.sequence, self.clock.at(row.submitted))
+        spec = self.spec(job, row.job_id, row.sequence, self.clock.at(row.submitted))
+        self.driver.inbox.put(NewJob(spec))
 
     def spec(self, job: JobFile, job_id: str, sequence: int, submit_s: float) -> JobSpec:
         """What the engine knows of a job."""
@@ -154,7 +160,7 @@ class Lead:
     @property
     def ready(self) -> bool:
         """Whether the loop comes by."""
-        return not self.over.is_set() and time.monotonic() - self.driver.last_turn_s < 2 * INTERVAL_S
+        return not self.over.is_set() and time.monotonic() - self.driver.last_turn_s < 2 * self._interval_s
 
     def stop(self, error: BaseException | None = None) -> None:
         """Stop turning, without touching what runs."""

@@ -30,6 +30,7 @@ from aryl.core.plan import (
     Weighed,
 )
 from aryl.live import projection_texts as texts
+from aryl.live.facts import WITHOUT_NOTICE
 from aryl.live.projection_known import Known, OfOneJob, look, row
 from aryl.live.store.rows import Changes, HistoryRow, JobChange, LoanChange, LoanMove
 
@@ -277,7 +278,7 @@ class Projection:
         known = self._known[step.job_id]
         counts = known.job.preemptions > known.preemptions
         known.preemptions = known.job.preemptions
-        saves = "it is asked to save first" if step.save else "without saving"
+        saves = "without saving" if step.cause in WITHOUT_NOTICE else "it may save first"
         self._note(
             step.job_id,
             "preempted" if counts else "told-to-stop",

@@ -2,8 +2,8 @@
 
 A launch that fails at once may be either's. The server rests for a moment, so that the next attempt goes
 elsewhere if it can. A server on which several launches of several jobs failed at once is set apart
-(quarantined) until an operator has looked at it; a job that fails on several healthy servers is failed by its
-own count, and no server is blamed.
+(quarantined) until an operator has looked at it. A job that has failed on several servers has itself to
+blame: none of its failures counts against a server, and its own count will fail it.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Troubles:
 
     rule: QuarantineRule = field(default_factory=QuarantineRule)
     _failed: dict[str, deque[str]] = field(default_factory=dict)  # the last jobs that failed, by server
+    _failed_on: dict[str, set[str]] = field(default_factory=dict)  # servers, by job
     _resting: dict[str, float] = field(default_factory=dict)  # until when
 
     def failed(
@@ -44,9 +45,11 @@ class Troubles:
         """A gang failed because of what happened on `servers`."""
         if ran_s > self.rule.within_s:
             return
+        its_own = self._has_itself_to_blame(cluster, servers, job_id)
         for server_id in servers:
             last = self._failed.setdefault(server_id, deque(maxlen=self.rule.failures))
-            last.append(job_id)
+            if not its_own:
+                last.append(job_id)
             # One that rests can still fail launches that were made before.
             if cluster.server_by_id[server_id].health not in (Health.HEALTHY, Health.RESTING):
                 continue
@@ -56,6 +59,18 @@ class Troubles:
             else:
                 self._resting[server_id] = now_s + self.rule.rest_s
                 yield HealthChanged(now_s, server_id, Health.RESTING)
+
+    def _has_itself_to_blame(self, cluster: Cluster, servers: tuple[str, ...], job_id: str) -> bool:
+        for known in [known for known in self._failed_on if known not in cluster.jobs]:
+            del self._failed_on[known]
+        where = self._failed_on.setdefault(job_id, set())
+        where.update(servers)
+        if len(where) < self.rule.failures:
+            return False
+        for server_id, last in self._failed.items():
+            others = [other for other in last if other != job_id]
+            self._failed[server_id] = deque(others, maxlen=self.rule.failures)
+        return True
 
     def went_well(self, servers: Iterator[str]) -> None:
         """A job ended well on these servers."""

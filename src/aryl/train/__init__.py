@@ -66,7 +66,7 @@ def job_id() -> str:
 
 
 def attempt() -> int:
-    """How many times the job was started before."""
+    """Which attempt of the job this is, from 1; 0 outside of Aryl."""
     return _session.environment.attempt
 
 

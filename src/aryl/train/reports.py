@@ -19,7 +19,7 @@ class Reporter:
     """Sends reports, at most one in `every_s` unless one says that a step was saved or the last one done.
 
     `steps_per_s` is the mean since the first report at the present number of workers, so a number that mixes
-    two sizes is never sent.
+    two sizes is never sent; 0 says that it isn't known yet.
     """
 
     def __init__(self, place: Environment, every_s: float = EVERY_S) -> None:
@@ -51,8 +51,9 @@ class Reporter:
             said["total_steps"] = total_steps
         if saved_step is not None:
             said["saved_step"] = saved_step
-        if step > self._since_step and now_s > self._since_s:
-            said["steps_per_s"] = (step - self._since_step) / (now_s - self._since_s)
+        # What is left out of a message stands as it was said before, but that may have been at another size.
+        steps, seconds = step - self._since_step, now_s - self._since_s
+        said["steps_per_s"] = steps / seconds if steps and seconds > 0 else 0.0
         self._sent_s = now_s
         return self._send(said)
 

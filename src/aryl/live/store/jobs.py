@@ -5,18 +5,21 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 
 from aryl.core.model import JobState
 from aryl.core.plan import Weighed
 from aryl.errors import InputError
+from aryl.live.store import leader
 from aryl.live.store.database import Database
 from aryl.live.store.rows import HistoryRow, IdempotencyError, JobRow, LoanRow, NewJob
 from aryl.live.store.tables import GROUND, HISTORY, IDEMPOTENCY, JOBS, LOANS
+from aryl.live.store.together import Together
 from aryl.wire.views import PlaceView
 
 KEYS_KEPT_S = 48 * 3600.0
@@ -27,8 +30,24 @@ _IDS_AT_ONCE = 500
 _SHOWN = [column for column in JOBS.c if column is not JOBS.c.body]
 
 
+_Key = tuple[str, str]  # the principal, and what it sent
+
+
+@dataclass(frozen=True, slots=True)
+class _Submission:
+    new: NewJob
+    key: _Key | None
+    body_hash: str
+    now_unix_s: float
+    token: int | None
+
+
 class JobTable(Database):
     """The part of the store that knows jobs, what happened to them, and loans."""
+
+    def __init__(self, engine: Engine, url_shown: str) -> None:
+        super().__init__(engine, url_shown)
+        self._accepting = Together(self._accept)
 
     def accept(
         self,
@@ -37,41 +56,53 @@ class JobTable(Database):
         idempotency_key: str | None,
         body_hash: str,
         now_unix_s: float,
+        token: int | None = None,
     ) -> tuple[JobRow, bool]:
         """Accept a job, once: the same key of the same principal gives the same job, with the flag False.
 
-        Jobs become visible in the order of their numbers. Raises IdempotencyError for a key that came with
-        another `body_hash` before.
+        Jobs become visible in the order of their numbers; those that come at the same moment are one
+        transaction. Raises IdempotencyError for a key that came with another `body_hash` before, and
+        FencedError if `token` is given and doesn't lead any more: whoever leads instead has looked for jobs
+        like this one already, and would not hear of it.
         """
+        key = None if idempotency_key is None else (principal, idempotency_key)
+        return self._accepting.do(_Submission(new, key, body_hash, now_unix_s, token))
+
+    def _accept(self, some: Sequence[_Submission]) -> list[tuple[JobRow, bool] | Exception]:
+        keys = [one.key for one in some if one.key is not None]
         with self.writing() as connection:
-            last_job: int = connection.execute(select(GROUND.c.last_job).with_for_update()).scalar_one()
-            if idempotency_key is not None:
-                known = connection.execute(
-                    select(IDEMPOTENCY.c.job, IDEMPOTENCY.c.body_hash).where(
-                        IDEMPOTENCY.c.principal == principal,
-                        IDEMPOTENCY.c.idempotency_key == idempotency_key,
-                    )
-                ).first()
-                if known is not None:
-                    if known.body_hash != body_hash:
-                        raise IdempotencyError("this Idempotency-Key came with another request before")
-                    found = connection.execute(select(*_SHOWN).where(JOBS.c.sequence == known.job)).one()
-                    return _job(found), False
-            sequence = last_job + 1
-            connection.execute(update(GROUND).values(last_job=sequence))
-            connection.execute(insert(JOBS).values(_first_row(new, sequence, now_unix_s)))
-            if idempotency_key is not None:
-                connection.execute(
-                    insert(IDEMPOTENCY).values(
-                        principal=principal,
-                        idempotency_key=idempotency_key,
-                        body_hash=body_hash,
-                        job=sequence,
-                        at=now_unix_s,
-                    )
-                )
-            row = connection.execute(select(*_SHOWN).where(JOBS.c.sequence == sequence)).one()
-            return _job(row), True
+            for token in {one.token for one in some if one.token is not None}:
+                leader.verify(connection, token)
+            sequence: int = connection.execute(select(GROUND.c.last_job).with_for_update()).scalar_one()
+            known = _known_keys(connection, keys) if keys else {}
+            rows: dict[int, JobRow] = {}
+            bodies, new_keys = [], []
+            answers: list[tuple[int, bool] | Exception] = []
+            for one in some:
+                before = known.get(one.key) if one.key is not None else None
+                if before is not None:
+                    wrong = IdempotencyError("this Idempotency-Key came with another request before")
+                    answers.append((before[0], False) if before[1] == one.body_hash else wrong)
+                    continue
+                sequence += 1
+                answers.append((sequence, True))
+                rows[sequence] = row = _first_row(one.new, sequence, one.now_unix_s)
+                bodies.append({**_columns(row), "body": one.new.body})
+                if one.key is not None:
+                    known[one.key] = sequence, one.body_hash
+                    new_keys.append(_key_columns(one.key, one.body_hash, sequence, one.now_unix_s))
+            if bodies:
+                connection.execute(update(GROUND).values(last_job=sequence))
+                connection.execute(insert(JOBS), bodies)
+            if new_keys:
+                connection.execute(insert(IDEMPOTENCY), new_keys)
+            earlier = [job for job, _ in known.values() if job not in rows]
+            if earlier:
+                found = connection.execute(select(*_SHOWN).where(JOBS.c.sequence.in_(earlier)))
+                rows.update((row.sequence, _job(row)) for row in found)
+        return [
+            answer if isinstance(answer, Exception) else (rows[answer[0]], answer[1]) for answer in answers
+        ]
 
     def prune_keys(self, now_unix_s: float) -> int:
         """Forget idempotency keys that are older than two days; returns how many."""
@@ -162,30 +193,63 @@ class JobTable(Database):
         return found
 
 
-def _first_row(new: NewJob, sequence: int, now_unix_s: float) -> dict[str, object]:
+def _known_keys(connection: Connection, keys: Sequence[_Key]) -> dict[_Key, tuple[int, str]]:
+    """The jobs that these keys have made, and the hashes of what they came with."""
+    found = connection.execute(
+        select(IDEMPOTENCY).where(
+            IDEMPOTENCY.c.principal.in_({principal for principal, _ in keys}),
+            IDEMPOTENCY.c.idempotency_key.in_({key for _, key in keys}),
+        )
+    )
+    wanted = set(keys)
+    known = {(row.principal, row.idempotency_key): (row.job, row.body_hash) for row in found}
+    return {key: job for key, job in known.items() if key in wanted}
+
+
+def _key_columns(key: _Key, body_hash: str, sequence: int, now_unix_s: float) -> dict[str, object]:
+    principal, idempotency_key = key
     return {
-        "sequence": sequence,
-        "job_id": f"{new.name}-{sequence}",
-        "name": new.name,
-        "project": new.project,
-        "user_name": new.user,
-        "body": new.body,
-        "min_workers": new.min_workers,
-        "max_workers": new.max_workers,
-        "gpus_per_worker": new.gpus_per_worker,
-        "priority": new.priority,
-        "estimate_s": new.estimate_s,
-        "state": JobState.PENDING.value,
-        "attempt": 0,
-        "workers": 0,
-        "gpus": 0,
-        "placement": "[]",
-        "preemptions": 0,
-        "failures": 0,
-        "resizes": 0,
-        "submitted": now_unix_s,
-        "message": "",
+        "principal": principal,
+        "idempotency_key": idempotency_key,
+        "body_hash": body_hash,
+        "job": sequence,
+        "at": now_unix_s,
     }
+
+
+def _first_row(new: NewJob, sequence: int, now_unix_s: float) -> JobRow:
+    return JobRow(
+        job_id=f"{new.name}-{sequence}",
+        sequence=sequence,
+        name=new.name,
+        project=new.project,
+        user=new.user,
+        min_workers=new.min_workers,
+        max_workers=new.max_workers,
+        gpus_per_worker=new.gpus_per_worker,
+        priority=new.priority,
+        estimate_s=new.estimate_s,
+        state=JobState.PENDING,
+        attempt=0,
+        workers=0,
+        gpus=0,
+        placement=(),
+        preemptions=0,
+        failures=0,
+        resizes=0,
+        submitted=now_unix_s,
+        started=None,
+        finished=None,
+        message="",
+        journaled=None,
+    )
+
+
+def _columns(row: JobRow) -> dict[str, object]:
+    """The columns of a job that has no place yet."""
+    values: dict[str, object] = {field.name: getattr(row, field.name) for field in fields(row)}
+    values["user_name"] = values.pop("user")
+    return {**values, "state": row.state.value, "placement": "[]"}
 
 
 def _job(row: Row[Any]) -> JobRow:

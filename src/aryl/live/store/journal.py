@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 
 from aryl.core import events as ev
 from aryl.errors import InputError, InvariantError, UnreachableError
@@ -21,6 +21,8 @@ from aryl.live.store.tables import JOBS, JOURNAL
 from aryl.scheduler.journal import from_lines, to_line
 
 LINES_AT_ONCE = 2_000
+
+_NOTE_NUMBER = update(JOBS).where(JOBS.c.job_id == bindparam("of_job")).values(journaled=bindparam("number"))
 
 
 class JournalTable(Database):
@@ -42,6 +44,11 @@ class JournalTable(Database):
             }
             for number, event in enumerate(events, start=first_sequence)
         ]
+        heard = [
+            {"of_job": _job_of(event), "number": number}
+            for number, event in enumerate(events, start=first_sequence)
+            if isinstance(event, ev.Submitted | ev.Refused)
+        ]
         with self.writing() as connection:
             leader.verify(connection, token)
             last = connection.scalar(select(func.max(JOURNAL.c.sequence)))
@@ -50,11 +57,8 @@ class JournalTable(Database):
                 raise InvariantError(f"the journal goes on at {expected}, not at {first_sequence}")
             if rows:
                 connection.execute(insert(JOURNAL), rows)
-            for number, event in enumerate(events, start=first_sequence):
-                if isinstance(event, ev.Submitted | ev.Refused):
-                    connection.execute(
-                        update(JOBS).where(JOBS.c.job_id == _job_of(event)).values(journaled=number)
-                    )
+            if heard:
+                connection.execute(_NOTE_NUMBER, heard)
             apply(connection, changes)
 
     def events(self, after: int = -1) -> Iterator[ev.Event]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ EXAMPLES = ROOT / "examples" / "train"
 SETTLED_STEPS = 10
 
 
-def submit_example(cluster: LiveCluster, file: str, **settings: Any) -> str:
-    """Submit an example with other settings than its file's; `__` in a name stands for a dot."""
-    overrides = [f"{name.replace('__', '.')}={value}" for name, value in settings.items()]
+def submit_example(cluster: LiveCluster, file: str, settings: Mapping[str, str]) -> str:
+    """Submit an example with other settings than its file's; its id."""
+    overrides = [f"{name}={value}" for name, value in settings.items()]
     return cluster.client.submit(load_job_file(EXAMPLES / file, overrides)).job_id
 
 

@@ -7,15 +7,18 @@ from __future__ import annotations
 import http.client
 import threading
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
-# What hooks run: tells the router, and ends well if that answers well.
+# What hooks run: tells the router, and ends well if that answers well. Can be held up by a file.
 HOOK = """
-import os, sys, urllib.request
+import os, sys, time, urllib.request
 url, what = sys.argv[1:]
+while os.path.exists(f"{__file__}.hold-{what}"):
+    time.sleep(0.05)
 urllib.request.urlopen(f"{url}/{what}?server={os.environ['ARYL_SERVER_ID']}", data=b"", timeout=60)
 """
 TOKEN = b"token\n"
@@ -57,6 +60,7 @@ class Serving:
         self._all, self._active = servers, set(servers)
         self._token_s = token_s
         self._streams = dict.fromkeys(servers, 0)
+        self._hung_up = False
         self._change = threading.Condition()
         handler = type("Handler", (_Handler,), {"serving": self})
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -69,6 +73,7 @@ class Serving:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.hang_up()
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
@@ -117,10 +122,17 @@ class Serving:
             self._active.add(server)
         self.log.append(("restored", server, time.time()))
 
-    def token(self) -> bytes:
-        """The next token of any stream, when it is ready."""
-        time.sleep(self._token_s)
-        return TOKEN
+    def hang_up(self) -> None:
+        """End all streams."""
+        self._hung_up = True
+
+    def tokens(self, count: int) -> Iterator[bytes]:
+        """The tokens of a stream, each when it is ready."""
+        for _ in range(count):
+            time.sleep(self._token_s)
+            if self._hung_up:
+                return
+            yield TOKEN
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -133,8 +145,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_response(200)
             self.send_header("X-Server", server)
             self.end_headers()
-            for _ in range(int(asked["tokens"][0])):
-                self.wfile.write(self.serving.token())
+            for token in self.serving.tokens(int(asked["tokens"][0])):
+                self.wfile.write(token)
         finally:
             self.serving.leave(server)
 

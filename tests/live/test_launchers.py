@@ -19,6 +19,7 @@ from aryl.core.model import JobState
 
 # Sizes change here faster than anybody would want them to.
 EAGER = "aryl:cooldown=0,min_interval=0"
+ONE_OR_TWO = {"workers": "[1, 2]", "env.STEPS": "10000", "env.STEP_S": "0.2"}
 
 # Takes its time before it can hear a notice, at its first start.
 LATE = """
@@ -31,8 +32,9 @@ LATE_WITH_TRAIN = (
     LATE
     + """
 from aryl import train
-while not train.should_save(0):
-    train.exchange(0)
+step = 0
+while not train.should_save(step):
+    step = max(train.exchange(step)) + 1
     time.sleep(0.02)
 train.exit_saved()
 """
@@ -70,7 +72,7 @@ def sizes(steps: list[dict[str, Any]]) -> list[int]:
 def journal(cluster: LiveCluster, kind: str) -> list[dict[str, Any]]:
     """The events of a kind in the journal."""
     with sqlite3.connect(cluster.state / "aryl.db") as store:
-        rows = [json.loads(body) for (body,) in store.execute("select event from journal order by sequence")]
+        rows = [json.loads(body) for (body,) in store.execute("select body from journal order by sequence")]
     store.close()
     return [row for row in rows if row["type"] == kind]
 
@@ -79,14 +81,12 @@ def test_processes_restart_where_they_agreed_to_stop_and_a_killed_one_takes_the_
     tmp_path: Path,
 ) -> None:
     with live_cluster(tmp_path, workdirs=[str(EXAMPLES)], policy=EAGER) as cluster:
-        job_id = submit_example(
-            cluster, "torch_process.yaml", workers="[1, 2]", env__STEPS="10000", env__STEP_S="0.2"
-        )
+        job_id = submit_example(cluster, "torch_process.yaml", ONE_OR_TWO)
         wait_for_step(cluster, job_id, 2, more=15)
         cluster.client.resize(job_id, max_workers=1)
         wait_for_step(cluster, job_id, 1, more=10)
         learned = eventually(
-            lambda: [event for event in journal(cluster, "Learned") if event["speedup"]],
+            lambda: [event for event in journal(cluster, "Learned") if event["speedup"]] or None,
             "no curve",
             cluster.said,
         )
@@ -119,9 +119,7 @@ def test_processes_restart_where_they_agreed_to_stop_and_a_killed_one_takes_the_
 def test_torchrun_agents_save_restart_and_end_with_all_that_they_started(tmp_path: Path) -> None:
     training = {"servers": 2, "gpus_per_server": 1}
     with live_cluster(tmp_path, workdirs=[str(EXAMPLES)], cluster={"training": training}) as cluster:
-        job_id = submit_example(
-            cluster, "torch_torchrun.yaml", workers="[1, 2]", env__STEPS="10000", env__STEP_S="0.2"
-        )
+        job_id = submit_example(cluster, "torch_torchrun.yaml", ONE_OR_TWO)
         assert [place.server for place in cluster.wait_workers(job_id, 2).placement] == ["T1", "T2"]
         wait_for_step(cluster, job_id, 2)
         first = set(cluster.worker_pids(job_id))
@@ -170,9 +168,11 @@ def hears_late(cluster: LiveCluster, name: str, program: str) -> None:
         name, [1, 2], run=[sys.executable, f"{name}.py"], checkpoint={"signal": "USR1", "grace": 3600}
     )
     cluster.wait_workers(job_id, 2)
-    for rank in (0, 1):
-        log = cluster.log_path(job_id, rank=rank)
-        eventually(lambda log=log: log.exists() and "loading" in log.read_text(), f"rank {rank} doesn't load")
+    logs = [cluster.log_path(job_id, rank=rank) for rank in (0, 1)]
+    eventually(
+        lambda: all(log.exists() and "loading" in log.read_text(encoding="utf-8") for log in logs),
+        f"{job_id} doesn't load",
+    )
     cluster.client.resize(job_id, max_workers=1)
     cluster.wait_state(job_id, JobState.RESIZING)
     (cluster.work / f"{job_id}.go").touch()

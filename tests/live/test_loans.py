@@ -44,7 +44,7 @@ def test_a_server_is_lent_when_its_streams_have_ended_and_serves_again_afterward
     """R11, with streams of 3 s."""
     with _with_serving(tmp_path) as (cluster, serving):
         cluster.demand(3)
-        job = cluster.submit("waits", gpu_types=ON_LOAN)
+        job = cluster.submit("waits", gpu_types=ON_LOAN, env={"STEPS": "100000"})
         streams = [serving.ask("I3", STREAM_TOKENS) for _ in range(3)]
         assert {stream.server for stream in streams} == {"I3"}
 
@@ -108,6 +108,54 @@ def test_a_loan_is_forced_when_the_streams_last_too_long_if_that_is_wanted(tmp_p
         assert "I3" not in serving.active
         assert [event["server_id"] for event in _events(cluster, "HandedOver")] == ["I3"]
         _all_answered(streams)
+
+
+def test_a_server_that_is_needed_while_it_drains_serves_again_at_once(tmp_path: Path) -> None:
+    with _with_serving(tmp_path) as (cluster, serving):
+        cluster.demand(3)
+        endless = serving.ask("I3", 100_000)
+        cluster.demand(2)
+        eventually(lambda: "I3" not in serving.active, "it is still routed to", cluster.said)
+        cluster.demand(3)
+        eventually(lambda: "I3" in serving.active, "it isn't routed to again", cluster.said)
+        assert endless.is_alive()
+        view = cluster.server("I3")
+        assert (view.tenure, view.handing_over) == (Tenure.OWNED, False)
+        assert "called off" not in cluster.said()
+        # It can be lent again afterwards, as if nothing had been.
+        serving.hang_up()
+        endless.join(60)
+        cluster.demand(2)
+        eventually(
+            lambda: _lent(cluster) == ["I3"] and not cluster.server("I3").handing_over,
+            "it isn't lent",
+            cluster.said,
+        )
+
+
+def test_the_next_daemon_goes_on_with_what_hooks_had_begun(tmp_path: Path) -> None:
+    with _with_serving(tmp_path) as (cluster, serving):
+        cluster.demand(3)
+        streams = [serving.ask("I3", STREAM_TOKENS)]
+        cluster.demand(2)
+        eventually(lambda: "I3" not in serving.active, "it is still routed to", cluster.said)
+        assert cluster.stop() == 0
+        assert "called off" not in cluster.said()
+        cluster.start()
+        eventually(lambda: not cluster.server("I3").handing_over, "it isn't handed over", cluster.said)
+        assert _lent(cluster) == ["I3"]
+        _all_answered(streams)
+
+        hold = tmp_path / "hook.py.hold-restore"
+        hold.touch()
+        cluster.demand(3)
+        eventually(lambda: cluster.server("I3").tenure is Tenure.OWNED, "no return", cluster.said)
+        assert cluster.stop() == 0
+        assert "I3" not in serving.active
+        hold.unlink()
+        cluster.start()
+        eventually(lambda: "I3" in serving.active, "it isn't routed to again", cluster.said)
+        assert cluster.metrics()["aryl_failed_restores_total"] == 0.0
 
 
 def test_what_can_be_given_in_time_is_given_and_the_rest_is_withdrawn_when_the_need_falls(

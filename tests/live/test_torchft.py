@@ -32,7 +32,9 @@ def history(cluster: LiveCluster, job_id: str) -> list[str]:
 
 def test_a_job_changes_its_size_loses_a_worker_and_its_daemon_and_does_each_step_once(tmp_path: Path) -> None:
     with live_cluster(tmp_path, workdirs=[str(EXAMPLES)], policy=EAGER) as cluster:
-        job_id = submit_example(cluster, YAML, workers="[1, 2]", env__BATCHES="1000000", env__STEP_S="0.05")
+        job_id = submit_example(
+            cluster, YAML, {"workers": "[1, 2]", "env.BATCHES": "1000000", "env.STEP_S": "0.05"}
+        )
         changes = {"start": settle(cluster, job_id, 2)}
         cluster.client.resize(job_id, max_workers=4)
         changes["2 -> 4"] = settle(cluster, job_id, 4)
@@ -70,7 +72,7 @@ def test_a_job_changes_its_size_loses_a_worker_and_its_daemon_and_does_each_step
 
 def test_a_preempted_job_and_one_whose_lighthouse_died_go_on_from_what_was_saved(tmp_path: Path) -> None:
     with live_cluster(tmp_path, workdirs=[str(EXAMPLES)]) as cluster:
-        job_id = submit_example(cluster, YAML, workers=2, env__BATCHES="400", env__STEP_S="0.04")
+        job_id = submit_example(cluster, YAML, {"workers": "2", "env.BATCHES": "400", "env.STEP_S": "0.04"})
         settle(cluster, job_id, 2)
         (place,) = cluster.client.job(job_id).placement
         cluster.client.drain(place.server, 0.0)

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from aryl.backends.devices import Devices, Nvml
 from aryl.backends.environment import Post, Start, lighthouse_command, worker_environment
-from aryl.backends.local_adopt import adopt, lost_servers, new_attempt
+from aryl.backends.local_adopt import adopt, new_attempt
 from aryl.backends.local_gang import SAVED, Attempt, Stage
+from aryl.backends.local_losses import Losses
 from aryl.backends.port import (
     BackendLost,
     Fact,
@@ -78,7 +79,7 @@ class LocalBackend:
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._unfree: list[WorkerStatus] = []
         self._stuck: dict[str, set[WorkerKey]] = {}  # the workers that don't die, by server
-        self._orphans: dict[WorkerKey, str] = {}  # on their way out, with their servers
+        self._losses = Losses()
         self._client: SupervisorClient | None = None
         self._sink: Sink = _nobody
         self._closing = threading.Event()
@@ -123,6 +124,7 @@ class LocalBackend:
             running = self._attempts.get((job_id, attempt))
             if running is not None:
                 self._carry_out(running, lambda: running.stop(save=save))
+                self._come_back()
 
     def forget(self, job_id: str, attempt: int) -> None:
         """The attempt's end is in the journal."""
@@ -251,11 +253,11 @@ class LocalBackend:
             if not status.state.ended:
                 self._devices.hold(status.server_id, status.gpus)
         wanted = {(gang.job_id, gang.attempt) for gang in gangs}
-        self._orphans = {status.key: status.server_id for status in statuses if status.orphan}
-        for server_id in lost_servers(gangs, known):
+        for server_id in self._losses.take_over(gangs, known):
             self.emit(ServerDown(time.time(), server_id))
         for server_id in self._devices.up():
-            self._maybe_up(server_id)
+            if not self._losses.waits(server_id):
+                self.emit(ServerUp(time.time(), server_id))
         for gang in gangs:
             key = gang.job_id, gang.attempt
             self._attempts[key] = present = new_attempt(gang, self)
@@ -333,16 +335,15 @@ class LocalBackend:
         if status.state is WorkerState.LOST:
             if attempt is not None:
                 attempt.on_lost(status.key)
-            if self._orphans.pop(status.key, None) is not None:
-                self._maybe_up(status.server_id)
+            self._losses.gone(status.key)
+            self._come_back()
             return
         if attempt is None:
             return
         self._carry_out(attempt, lambda: attempt.on_exited(status, self.exit_code(status)))
 
-    def _maybe_up(self, server_id: str) -> None:
-        """A server whose workers were lost is back when the last of them is gone."""
-        if server_id not in self._orphans.values():
+    def _come_back(self) -> None:
+        for server_id in self._losses.back(self._attempts):
             self.emit(ServerUp(time.time(), server_id))
 
     def _tick(self) -> None:
@@ -356,6 +357,7 @@ class LocalBackend:
                 waiting, self._unfree = self._unfree, []
                 for status in waiting:
                     self._exited(status)
+                self._come_back()
                 for attempt in tuple(self._attempts.values()):
                     if attempt.stage is Stage.UP:
                         attempt.tick()

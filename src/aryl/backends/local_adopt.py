@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from aryl.backends.local_elastic import LIGHTHOUSE_RANK, ElasticAttempt
 from aryl.backends.local_gang import Attempt, Hands, Stage, Worker, workers_by_server
+from aryl.backends.local_losses import lost_servers
 from aryl.backends.port import Gang, GangFailed, Launcher, Phase
 from aryl.backends.supervisor.protocol import WorkerState, WorkerStatus
 
@@ -28,22 +29,6 @@ def new_attempt(gang: Gang, hands: Hands) -> Attempt:
     """The attempt of a gang, by the way in which it is resized."""
     elastic = gang.program.launcher is Launcher.TORCHFT
     return ElasticAttempt(gang, hands) if elastic else Attempt(gang, hands)
-
-
-def lost_servers(
-    gangs: Sequence[Gang], statuses: Mapping[tuple[str, int], Sequence[WorkerStatus]]
-) -> list[str]:
-    """The servers where workers died with their supervisor, and the journal doesn't know it. `statuses` by
-    job and attempt.
-    """
-    lost: dict[str, None] = {}
-    for gang in gangs:
-        places = workers_by_server(gang)
-        for status in statuses.get((gang.job_id, gang.attempt), ()):
-            died = status.orphan or status.state is WorkerState.LOST
-            if died and gang.phase is Phase.UP and status.server_id in places:
-                lost[status.server_id] = None
-    return list(lost)
 
 
 def adopt(attempt: Attempt, statuses: Sequence[WorkerStatus]) -> None:
@@ -69,7 +54,7 @@ def adopt(attempt: Attempt, statuses: Sequence[WorkerStatus]) -> None:
     if gang.phase is Phase.STOPPING:
         _note_ends(attempt, known)
         attempt.stop(save=True)
-    elif lost_servers([gang], {(gang.job_id, gang.attempt): workers}):
+    elif lost_servers(gang, workers):
         pass  # what is to become of it follows from the loss of its servers
     elif isinstance(attempt, ElasticAttempt):
         _settle_elastic(attempt, known)

@@ -122,9 +122,9 @@ Folder = Annotated[str, PlainValidator(_folder)]
 class Hooks(Section):
     """Commands that tell the inference side what becomes of a server; each gets ARYL_SERVER_ID.
 
-    `release` hands a server over, `restore` takes it back into service; both may run again when the daemon was
-    started anew. A release that takes longer than
-    `drain_limit` seconds is called off, or forced, as `on_limit` says.
+    `release` hands a server over, `restore` takes it back into service; a daemon that takes over may run them
+    once more. A release that takes longer than `drain_limit` seconds is called off, or forced, as `on_limit`
+    says; one that isn't wanted any more is killed.
     """
 
     release: Command | None = None

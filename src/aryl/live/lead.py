@@ -27,8 +27,8 @@ from aryl.live.clock import WallClock
 from aryl.live.config import ServeConfig
 from aryl.live.driver import LiveDriver
 from aryl.live.facts import Interpreter
-from aryl.live.inbox import NewJob
 from aryl.live.hooks import RESTORE_WITHIN_S
+from aryl.live.inbox import NewJob
 from aryl.live.learning import Learner
 from aryl.live.projection import Projection
 from aryl.live.recollection import Recollection

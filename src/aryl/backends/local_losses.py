@@ -1,0 +1,79 @@
+"""Workers that died because their supervisor did.
+
+Nobody knows how such a worker ended, so nobody is blamed: its server counts as lost, with all that was on it.
+A dead supervisor takes everything with it, but not at once: what it left (orphans) is killed by the next one.
+The server is back when the last orphan is gone and every gang that stood there has been stopped or regrouped.
+Not earlier: a job that waits would take the place of those that were there first, which are only on their
+way back into the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from aryl.backends.local_gang import Attempt, Stage, workers_by_server
+from aryl.backends.port import Gang, Phase
+from aryl.backends.supervisor.protocol import WorkerKey, WorkerState, WorkerStatus
+
+AttemptKey = tuple[str, int]
+
+
+def lost_servers(gang: Gang, statuses: Iterable[WorkerStatus]) -> set[str]:
+    """The servers where workers of a gang were lost, and the journal doesn't know it."""
+    if gang.phase is Phase.STOPPING:
+        return set()
+    places = workers_by_server(gang)
+    died = {one.server_id for one in statuses if one.orphan or one.state is WorkerState.LOST}
+    return {server_id for server_id in places if server_id in died}
+
+
+class Losses:
+    """The servers that aren't back yet. Not thread-safe: its owner has a lock."""
+
+    def __init__(self) -> None:
+        self._orphans: dict[WorkerKey, str] = {}
+        self._gangs: dict[str, set[AttemptKey]] = {}
+
+    def take_over(
+        self, gangs: Sequence[Gang], statuses: Mapping[AttemptKey, Sequence[WorkerStatus]]
+    ) -> list[str]:
+        """Begin anew with what a supervisor knows, by job and attempt. Returns the servers that are lost."""
+        self._orphans = {one.key: one.server_id for some in statuses.values() for one in some if one.orphan}
+        self._gangs = {server_id: set() for server_id in self._orphans.values()}
+        lost: dict[str, None] = {}
+        for gang in gangs:
+            key = gang.job_id, gang.attempt
+            for server_id in sorted(lost_servers(gang, statuses.get(key, ()))):
+                lost[server_id] = None
+                self._gangs.setdefault(server_id, set()).add(key)
+        return list(lost)
+
+    def gone(self, key: WorkerKey) -> None:
+        """An orphan is gone."""
+        self._orphans.pop(key, None)
+
+    def waits(self, server_id: str) -> bool:
+        """Whether a server isn't back yet."""
+        return server_id in self._gangs
+
+    def back(self, attempts: Mapping[AttemptKey, Attempt]) -> list[str]:
+        """The servers that are back now, each told once."""
+        if not self._gangs:
+            return []
+        held = set(self._orphans.values())
+        back = [
+            server_id
+            for server_id, gangs in self._gangs.items()
+            if server_id not in held and not any(_stands_on(server_id, attempts.get(key)) for key in gangs)
+        ]
+        for server_id in back:
+            del self._gangs[server_id]
+        return back
+
+
+def _stands_on(server_id: str, attempt: Attempt | None) -> bool:
+    return (
+        attempt is not None
+        and attempt.stage is not Stage.OVER
+        and server_id in workers_by_server(attempt.gang)
+    )

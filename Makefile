@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help demo test bench evaluation clean
 
 help:
-	@echo "make demo         compare FIFO with lending, with resizing and with both, on bundled synthetic jobs"
+	@echo "make demo         see it run live, then compare FIFO with lending, with resizing and with both on synthetic jobs"
 	@echo "make test         style, types, import rules and tests"
 	@echo "make bench        benchmarks with budgets, and how far the reclaim rules are from the optimum"
 	@echo "make evaluation   docs/explanation/evaluation.md anew; needs ARYL_DATA, takes minutes"

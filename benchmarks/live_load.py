@@ -123,7 +123,7 @@ def sleepers(cluster: LiveCluster, count: int, least_s: float, most_s: float) ->
     made = []
     for number in range(count):
         seconds = draw.uniform(least_s, most_s)
-        types = {"V100": 1.0, "T4": 0.4} if draw.random() < 0.4 else {"V100": 1.0}
+        types = {"V100": 1.0, "T4": 1.0} if draw.random() < 0.4 else {"V100": 1.0}
         job = cluster.job(
             f"sleeper{number % 7}",
             run=["sleep", f"{seconds:.2f}"],
@@ -154,7 +154,7 @@ def measure(kind: str) -> bool:
                 root,
                 cluster={
                     "training": {"servers": TRAINING, "gpus_per_server": 8, "gpu_type": "V100"},
-                    "inference": {"servers": INFERENCE, "gpus_per_server": 8, "gpu_type": "T4", "speed": 0.4},
+                    "inference": {"servers": INFERENCE, "gpus_per_server": 8, "gpu_type": "T4", "speed": 1.0},
                 },
                 store=url,
                 listen=f"127.0.0.1:{free_port()}",

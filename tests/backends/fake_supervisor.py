@@ -94,7 +94,7 @@ class FakeClient:
         """All that is known."""
         return [self.supervisor.statuses[key] for key in sorted(self.supervisor.statuses)]
 
-    def forget(self, job_id: str, attempt: int) -> tuple[WorkerKey, ...]:
+    def forget(self, job_id: str, attempt: int, *, wait: bool = True) -> tuple[WorkerKey, ...]:
         """Nobody will ask again."""
         gone = tuple(
             key

@@ -7,10 +7,10 @@ spaced. `$ echo $?` states the exit code of the command before it; without it th
 `...` stands for any lines, and `...` within a line for any text. When something happened is never compared:
 `20:43:54`, `in 27.1 s`, `12.4 s ago`, and `4.5 s` at the beginning of a line.
 
-Three comments right before a block change what happens to it. `<!-- not run: REASON -->`: it isn't run, and has
-to be listed in NOT_RUN below. `<!-- needs data: REASON -->`: it is run only where ARYL_DATA names the public
-traces. `<!-- serves: UNTIL -->`: its command, an `aryl serve`, goes on while the rest of the page is run, or
-until the next one takes its place; it listens on a free port, which ARYL_SERVER names.
+Three comments right before a block change what happens to it. `<!-- not run: REASON -->`: it isn't run, and
+has to be listed in NOT_RUN below. `<!-- needs data: REASON -->`: it is run only where ARYL_DATA names the
+public traces. `<!-- serves: UNTIL -->`: its command, an `aryl serve`, goes on while the rest of the page is
+run, or until the next one takes its place; it listens on a free port, which ARYL_SERVER names.
 
 `UPDATE_DOCS=1 pytest tests/docs/test_commands.py` writes what the commands print today into the pages.
 """
@@ -26,7 +26,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-
 from tests.docs.serving import PageServer
 
 ROOT = Path(__file__).parents[2]
@@ -146,7 +145,7 @@ def run(command: Command, folder: Path, server: PageServer) -> list[str]:
         env=environment_in(folder, server.url),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=120,
         check=False,
     )
     assert done.returncode == command.exit_code, f"$ {command.line}\n{done.stdout}{done.stderr}"

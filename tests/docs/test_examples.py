@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from aryl.cli.main import run_command
+from aryl.wire.job_file import load_job_file
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DATA = os.environ.get("ARYL_DATA", "")
@@ -35,6 +36,13 @@ def starts(folder: Path) -> dict[str, float]:
 def test_every_example_is_tested() -> None:
     source = Path(__file__).read_text(encoding="utf-8")
     assert [path.name for path in EXAMPLES.iterdir() if f'"{path.name}"' not in source] == []
+
+
+@pytest.mark.parametrize("file", sorted((EXAMPLES / "train").glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_job_files_are_valid_and_run_a_script_that_is_there(file: Path) -> None:
+    job = load_job_file(file)
+    assert job.elastic
+    assert (EXAMPLES / "train" / job.command[-1].split()[-1]).is_file()
 
 
 def test_more_headroom_ends_the_shortfall_and_lends_less(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import select
-from tests.live.cluster import LiveCluster, eventually
+from tests.live.cluster import PATIENCE_S, LiveCluster, eventually
 from tests.live.witness import assert_journal_is_whole, living_workers
 
 from aryl.client import ArylClient
@@ -64,7 +64,7 @@ class Flood:
         for thread in self._threads:
             thread.start()
 
-    def wait_for(self, count: int, within_s: float) -> None:
+    def wait_for(self, count: int, within_s: float = PATIENCE_S) -> None:
         """Wait until so many are answered. Raises what a client couldn't bear."""
 
         def there() -> bool:

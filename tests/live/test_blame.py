@@ -8,7 +8,11 @@ from pathlib import Path
 
 from tests.live.cluster import LiveCluster, eventually, live_cluster
 
-from aryl.core.model import JobState
+from aryl.core.cluster import Cluster
+from aryl.core.events import ClusterDeclared, Submitted
+from aryl.core.evolve import evolve
+from aryl.core.model import Health, JobSpec, JobState, Pool, ServerSpec
+from aryl.live.troubles import REST_S, Troubles
 
 # Fails at once on a broken server, until that is repaired, and takes its time elsewhere.
 UNLESS_BROKEN = """
@@ -61,17 +65,77 @@ def test_a_job_that_fails_on_three_healthy_servers_is_failed_and_no_server_is_bl
         assert {text.split()[-2] for text in launched} == {"T1", "T2", "T3"}
         assert not any(server.health == "quarantined" for server in cluster.client.servers())
         eventually(lambda: _all_healthy(cluster), "they don't recover", cluster.said)
-        # Nor does one job that fails three times on the same server bring that into disrepute.
-        for server in ("T2", "T3"):
-            cluster.client.drain(server)
-        again = cluster.submit("again", run="exit 1", checkpoint=None)
-        cluster.wait_state(again)
-        assert [
-            entry.text.split()[-2]
-            for entry in cluster.client.history(again).entries
-            if entry.kind == "launched"
-        ] == ["T1", "T1", "T1"]
-        assert cluster.server("T1").health in ("resting", "healthy")
+
+
+def test_one_job_that_fails_on_one_server_again_and_again_brings_it_no_disrepute() -> None:
+    troubles, cluster = Troubles(), _cluster("T1", "T2")
+    for at_s in (0.0, 10.0, 20.0, 30.0):
+        assert _fail(troubles, cluster, "T1", "broken", at_s) is Health.RESTING
+        _rest(troubles, cluster, at_s + REST_S)
+    # Another one that fails there too is what turns the scale.
+    assert _fail(troubles, cluster, "T1", "other", 40.0) is Health.QUARANTINED
+
+
+def test_what_a_job_has_itself_to_blame_for_counts_against_no_server_any_more() -> None:
+    troubles, cluster = Troubles(), _cluster("T1", "T2", "T3")
+    assert _fail(troubles, cluster, "T1", "broken", 0.0) is Health.RESTING
+    assert _fail(troubles, cluster, "T1", "broken", 1.0) is Health.RESTING
+    assert _fail(troubles, cluster, "T2", "broken", 2.0) is Health.RESTING
+    assert _fail(troubles, cluster, "T3", "broken", 3.0) is Health.RESTING
+    _rest(troubles, cluster, 3.0 + REST_S)
+    # Two failures on T1 would have been there already.
+    assert _fail(troubles, cluster, "T1", "other", 20.0) is Health.RESTING
+    assert _fail(troubles, cluster, "T1", "third", 21.0) is Health.RESTING
+    assert _fail(troubles, cluster, "T1", "fourth", 22.0) is Health.QUARANTINED
+
+
+def test_failures_of_one_instant_are_counted_together() -> None:
+    troubles, cluster = Troubles(), _cluster("T1")
+    # All are heard of before the state has changed.
+    events = [
+        event
+        for job in ("broken", "other", "third", "fourth")
+        for event in troubles.failed(cluster, ("T1",), job, ran_s=0.5, now_s=1.0)
+    ]
+    for event in events:
+        evolve(cluster, event)
+    assert cluster.server_by_id["T1"].health is Health.QUARANTINED
+    assert list(troubles.rested(cluster, 1.0 + REST_S)) == []
+    assert list(troubles.failed(cluster, ("T1",), "other", ran_s=0.5, now_s=9.0)) == []
+
+
+def test_a_launch_that_went_well_for_a_while_is_nobody_s_reproach() -> None:
+    troubles, cluster = Troubles(), _cluster("T1")
+    for job in ("broken", "other", "third"):
+        assert not list(troubles.failed(cluster, ("T1",), job, ran_s=2.5, now_s=0.0))
+    for job in ("broken", "other"):
+        assert _fail(troubles, cluster, "T1", job, 10.0) is Health.RESTING
+    troubles.went_well(iter(["T1"]))
+    assert _fail(troubles, cluster, "T1", "third", 11.0) is Health.RESTING
+
+
+def _cluster(*servers: str) -> Cluster:
+    cluster = Cluster(lambda job, now_s: ())
+    evolve(
+        cluster,
+        ClusterDeclared(0.0, tuple(ServerSpec(server, Pool.TRAINING, "V100", 4) for server in servers)),
+    )
+    for number, job in enumerate(("broken", "other", "third", "fourth")):
+        evolve(cluster, Submitted(0.0, JobSpec(job, number, 0.0, 1, 1)))
+    return cluster
+
+
+def _fail(troubles: Troubles, cluster: Cluster, server: str, job: str, now_s: float) -> Health:
+    """A launch fails at once; how the server stands then."""
+    for event in troubles.failed(cluster, (server,), job, ran_s=0.5, now_s=now_s):
+        evolve(cluster, event)
+    return cluster.server_by_id[server].health
+
+
+def _rest(troubles: Troubles, cluster: Cluster, now_s: float) -> None:
+    for event in troubles.rested(cluster, now_s):
+        evolve(cluster, event)
+    assert all(server.health is Health.HEALTHY for server in cluster.servers)
 
 
 def _all_healthy(cluster: LiveCluster) -> bool:

@@ -93,6 +93,7 @@ def test_a_program_that_saves_on_notice_does_no_step_twice(tmp_path: Path) -> No
         assert cluster.wait_state(high).state is JobState.SUCCEEDED
         view = cluster.wait_state(low)
         assert (view.state, view.attempt, view.preemptions, view.failures) == (JobState.SUCCEEDED, 2, 1, 0)
+        assert _entry(cluster, low, "stopped").text.endswith("are kept")
         first, second = (cluster.log_path(low, attempt).read_text() for attempt in (1, 2))
         (saved,) = re.findall(r"^saved (\d+)$", first, re.MULTILINE)
         assert second.startswith(f"start 0 of 1 at {saved}\n")

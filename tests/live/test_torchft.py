@@ -33,7 +33,7 @@ def history(cluster: LiveCluster, job_id: str) -> list[str]:
 def test_a_job_changes_its_size_loses_a_worker_and_its_daemon_and_does_each_step_once(tmp_path: Path) -> None:
     with live_cluster(tmp_path, workdirs=[str(EXAMPLES)], policy=EAGER) as cluster:
         job_id = submit_example(
-            cluster, YAML, {"workers": "[1, 2]", "env.BATCHES": "1000000", "env.STEP_S": "0.05"}
+            cluster, YAML, {"workers": "[1, 2]", "env.BATCHES": "1000000", "env.STEP_S": "0.08"}
         )
         changes = {"start": settle(cluster, job_id, 2)}
         cluster.client.resize(job_id, max_workers=4)

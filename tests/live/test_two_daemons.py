@@ -12,14 +12,15 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.live.cluster import PATIENCE_S, LiveCluster, eventually
-from tests.live.store.databases import KINDS, postgres_server, ticks, write
+from tests.live.cluster import PATIENCE_S, LiveCluster, eventually, live_cluster
+from tests.live.store.databases import KINDS, new_job, postgres_server, ticks, write
 from tests.live.witness import assert_allocated_is_live, met_twice, steps_of, witness_env, witness_program
 
 from aryl.backends.supervisor.client import SupervisorClient
 from aryl.client import ArylClient
 from aryl.core.model import JobState
 from aryl.errors import FencedError, UnreachableError
+from aryl.live.config import load_serve_config
 from aryl.live.store import Store
 
 LEASE_S = 1.0
@@ -44,8 +45,6 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LiveClus
 
 
 def store_url(cluster: LiveCluster) -> str:
-    from aryl.live.config import load_serve_config
-
     return load_serve_config(cluster.config_file).store
 
 
@@ -83,31 +82,60 @@ def answer_of(ask: Callable[[], object], into: list[object]) -> threading.Thread
     return thread
 
 
-def test_a_standby_refuses_what_changes_anything_and_answers_what_is_in_the_store(
-    cluster: LiveCluster,
+def assert_is_refused(cluster: LiveCluster, store: str) -> None:
+    """Whoever led before can neither write the journal, nor accept jobs, nor order the supervisor."""
+    opened = Store.open(store)
+    try:
+        now = opened.observe()
+        assert now is not None
+        with pytest.raises(FencedError):
+            write(opened, now.token - 1, ticks(1))
+        with pytest.raises(FencedError):
+            opened.accept(new_job(), "ann", None, "", 0.0, now.token - 1)
+    finally:
+        opened.close()
+    with pytest.raises(FencedError):
+        SupervisorClient.connect(cluster.state / "supervisor", now.token - 1, lambda _event: None)
+
+
+def test_a_standby_refuses_what_changes_anything_and_takes_over_at_once_when_the_leader_resigns(
+    tmp_path: Path,
 ) -> None:
-    cluster.start()
-    job_id = cluster.submit("job", run="true", checkpoint=None)
-    cluster.wait_state(job_id)
-    leading = cluster.url
-    cluster.start(ready=False)
-    with httpx.Client(base_url=cluster.url, trust_env=False) as standby:
-        assert standby.get("/healthz").status_code == 200
-        ready = standby.get("/readyz")
-        assert (ready.status_code, ready.json()["status"]) == (503, "standby")
-        body = {"name": "job", "run": "true", "workdir": str(cluster.work)}
-        for method, path, content in (
-            ("POST", "/v1/jobs", body),
-            ("POST", f"/v1/jobs/{job_id}/cancel", None),
-            ("POST", "/v1/servers/T1/drain", {}),
-            ("PUT", "/v1/inference/demand", {"need_servers": 1}),
-        ):
-            refused = standby.request(method, path, json=content)
-            assert refused.status_code == 503, path
-            assert refused.headers["content-type"] == "application/problem+json"
-            assert refused.json()["type"] == "urn:aryl:problem:unavailable"
-        assert standby.get(f"/v1/jobs/{job_id}").json()["state"] == "SUCCEEDED"
-    assert httpx.get(f"{leading}/readyz", trust_env=False).status_code == 200
+    # Nobody waits for a lease here.
+    with live_cluster(tmp_path, lease=600) as cluster:
+        leader, leading = cluster.daemons[-1], cluster.url
+        run, evening = witness_program(cluster), cluster.folder / "evening"
+        job_id = cluster.submit("job", 2, run=run, env=witness_env(cluster, UNTIL=str(evening)))
+        cluster.wait_state(job_id, JobState.RUNNING)
+        pids = sorted(cluster.worker_pids(job_id))
+        cluster.start(ready=False)
+        with httpx.Client(base_url=cluster.url, trust_env=False) as standby:
+            assert standby.get("/healthz").status_code == 200
+            ready = standby.get("/readyz")
+            assert (ready.status_code, ready.json()["status"]) == (503, "standby")
+            body = {"name": "job", "run": "true", "workdir": str(cluster.work)}
+            for method, path, content in (
+                ("POST", "/v1/jobs", body),
+                ("POST", f"/v1/jobs/{job_id}/cancel", None),
+                ("POST", "/v1/servers/T1/drain", {}),
+                ("PUT", "/v1/inference/demand", {"need_servers": 1}),
+            ):
+                refused = standby.request(method, path, json=content)
+                assert refused.status_code == 503, path
+                assert refused.headers["content-type"] == "application/problem+json"
+                assert refused.json()["type"] == "urn:aryl:problem:unavailable"
+            # What is in the store it knows.
+            assert standby.get(f"/v1/jobs/{job_id}").json()["state"] == "RUNNING"
+        assert httpx.get(f"{leading}/readyz", trust_env=False).status_code == 200
+
+        leader.send_signal(signal.SIGTERM)
+        assert leader.wait(timeout=PATIENCE_S) == 0
+        eventually(lambda: cluster.client.health().status == "ok", "nobody takes over", cluster.said)
+        assert sorted(cluster.worker_pids(job_id)) == pids
+        evening.touch()
+        assert cluster.wait_state(job_id).attempt == 1
+        assert len(list(cluster.client.jobs())) == 1
+        assert met_twice(cluster) == ""
 
 
 def test_a_leader_that_freezes_is_replaced_and_refused_when_it_wakes(cluster: LiveCluster) -> None:
@@ -156,6 +184,7 @@ def test_a_leader_that_freezes_is_replaced_and_refused_when_it_wakes(cluster: Li
     assert sorted(cluster.worker_pids(steady)) == pids
     assert sorted(cluster.worker_pids(shrinks)) == resized
     assert cluster.client.job(steady).state is JobState.RUNNING
+    assert_is_refused(cluster, store)
     assert_allocated_is_live(cluster, cluster.client.servers)
     evening.touch()
     for job_id in (steady, shrinks):
@@ -165,41 +194,3 @@ def test_a_leader_that_freezes_is_replaced_and_refused_when_it_wakes(cluster: Li
         assert steps == list(range(1, len(steps) + 1))
     assert met_twice(cluster) == ""
     assert cluster.stop() == 0
-
-
-def test_who_led_before_can_neither_write_the_journal_nor_order_the_supervisor(cluster: LiveCluster) -> None:
-    cluster.start()
-    opened = Store.open(store_url(cluster))
-    try:
-        old = opened.observe()
-        assert old is not None
-        cluster.kill()
-        cluster.start()
-        now = opened.observe()
-        assert now is not None
-        assert now.token > old.token
-        with pytest.raises(FencedError):
-            write(opened, old.token, ticks(1))
-        with pytest.raises(FencedError):
-            SupervisorClient.connect(cluster.state / "supervisor", old.token, lambda _event: None)
-        assert cluster.client.health().status == "ok"
-    finally:
-        opened.close()
-
-
-def test_leaders_change_again_and_again_and_a_job_goes_on(cluster: LiveCluster) -> None:
-    cluster.start()
-    run, evening = witness_program(cluster), cluster.folder / "evening"
-    job_id = cluster.submit("job", 2, run=run, env=witness_env(cluster, UNTIL=str(evening)))
-    cluster.wait_state(job_id, JobState.RUNNING)
-    pids = sorted(cluster.worker_pids(job_id))
-    for _ in range(3):
-        before = cluster.daemons[-1]
-        cluster.start(ready=False)
-        before.send_signal(signal.SIGTERM)
-        assert before.wait(timeout=PATIENCE_S) == 0
-        eventually(lambda: cluster.client.health().status == "ok", "nobody takes over", cluster.said)
-    assert sorted(cluster.worker_pids(job_id)) == pids
-    evening.touch()
-    assert cluster.wait_state(job_id).attempt == 1
-    assert met_twice(cluster) == ""

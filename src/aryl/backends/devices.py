@@ -111,15 +111,15 @@ def _load() -> ModuleType:
         import pynvml
     except ImportError:
         raise InputError(
-            "real GPUs need the package nvidia-ml-py", field="cluster", expected="pip install 'aryl[serve]'"
+            "real GPUs need the package nvidia-ml-py", field="gpus", expected="pip install 'aryl[serve]'"
         ) from None
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         raise InputError(
             f"no GPU driver answers ({error})",
-            field="cluster",
-            expected="a machine with NVIDIA GPUs, or servers without `devices`, which are emulated",
+            field="gpus",
+            expected="a machine with NVIDIA GPUs, or 'gpus: emulated'",
         ) from None
     module: ModuleType = pynvml
     return module

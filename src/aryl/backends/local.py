@@ -32,6 +32,7 @@ from aryl.backends.port import (
     ServerUp,
     Sink,
 )
+from aryl.backends.stuck import StuckWorkers
 from aryl.backends.supervisor.client import SupervisorClient
 from aryl.backends.supervisor.protocol import (
     StartRefused,
@@ -78,7 +79,7 @@ class LocalBackend:
         self._lock = threading.RLock()
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._unfree: list[WorkerStatus] = []
-        self._stuck: dict[str, set[WorkerKey]] = {}  # the workers that don't die, by server
+        self._stuck = StuckWorkers()
         self._losses = Losses()
         self._client: SupervisorClient | None = None
         self._sink: Sink = _nobody
@@ -132,7 +133,7 @@ class LocalBackend:
             self._attempts.pop((job_id, attempt), None)
             if self._client is not None:
                 try:
-                    self._client.forget(job_id, attempt)
+                    self._client.forget(job_id, attempt, wait=False)
                 except ArylError as error:
                     _log.warning("attempt %s of %s can't be forgotten: %s", attempt, job_id, error)
 
@@ -261,7 +262,9 @@ class LocalBackend:
         for gang in gangs:
             key = gang.job_id, gang.attempt
             self._attempts[key] = present = new_attempt(gang, self)
-            self._carry_out(present, partial(adopt, present, known.get(key, ())))
+            self._carry_out(
+                present, partial(adopt, present, known.get(key, ()), lost=self._losses.concern(gang))
+            )
         now_s = time.time()
         for (job_id, attempt), some in known.items():
             if (job_id, attempt) in wanted:
@@ -314,17 +317,8 @@ class LocalBackend:
                     self.emit(BackendLost(event.at_unix_s, event.fenced, reason))
 
     def _note_stuck(self, at_unix_s: float, server_id: str, key: WorkerKey, *, stuck: bool) -> None:
-        """A server is well again when the last worker that didn't die is gone."""
-        keys = self._stuck.setdefault(server_id, set())
-        if stuck:
-            keys.add(key)
-            _log.error("a worker of %s on %s doesn't die: nothing new starts there", key.job_id, server_id)
-        else:
-            keys.discard(key)
-            _log.warning("the worker of %s on %s that didn't die is gone", key.job_id, server_id)
-        if not keys:
-            del self._stuck[server_id]
-        self.emit(ServerStuck(at_unix_s, server_id, bool(keys)))
+        suspect = self._stuck.note(server_id, key, stuck=stuck)
+        self.emit(ServerStuck(at_unix_s, server_id, suspect))
 
     def _exited(self, status: WorkerStatus) -> None:
         if not self._devices.idle(status.gpus):

@@ -6,6 +6,7 @@ behind it (an end that nobody was there to hear of). For each gang of the journa
 * nothing of it is known: its launch was never carried out, or it ran and is lost;
 * it runs at the journal's revision: whatever has ended meanwhile is told now;
 * it runs at an older revision: the resize is carried out now;
+* only a part of it was started: that part ends, and all are started;
 * it was to be stopped: it is told again, which changes nothing if it was told before;
 * the supervisor itself died, and its workers with it: they count as lost with their servers.
 """
@@ -16,9 +17,9 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from aryl.backends.environment import processes_of
 from aryl.backends.local_elastic import LIGHTHOUSE_RANK, ElasticAttempt
 from aryl.backends.local_gang import Attempt, Hands, Stage, Worker, workers_by_server
-from aryl.backends.local_losses import lost_servers
 from aryl.backends.port import Gang, GangFailed, Launcher, Phase
 from aryl.backends.supervisor.protocol import WorkerState, WorkerStatus
 
@@ -31,17 +32,19 @@ def new_attempt(gang: Gang, hands: Hands) -> Attempt:
     return ElasticAttempt(gang, hands) if elastic else Attempt(gang, hands)
 
 
-def adopt(attempt: Attempt, statuses: Sequence[WorkerStatus]) -> None:
+def adopt(attempt: Attempt, statuses: Sequence[WorkerStatus], *, lost: bool = False) -> None:
     """Bring a new attempt to where it is: tell what the journal doesn't know, and do what was left undone.
 
-    `statuses` are all that the supervisor knows of this attempt.
+    `statuses` are all that the supervisor knows of this attempt. `lost`: a server where it was to stand is
+    lost, so that the journal will have it stopped or regrouped; until then nothing is done.
     """
     gang = attempt.gang
     workers = [status for status in statuses if status.key.rank != LIGHTHOUSE_RANK]
     if isinstance(attempt, ElasticAttempt):
         _adopt_lighthouse(attempt, statuses)
     if not workers:
-        _begin_again(attempt)
+        if not lost:
+            _begin_again(attempt)
         return
     attempt.generation = max(status.key.generation for status in workers)
     present = [status for status in workers if status.key.generation == attempt.generation]
@@ -50,17 +53,18 @@ def adopt(attempt: Attempt, statuses: Sequence[WorkerStatus]) -> None:
     revision = min(int(status.meta["revision"]) for status in present)
     # Those whose supervisor died leave no trace of how they ended; their servers are reported instead.
     known = [status for status in present if status.state is not WorkerState.LOST]
+    attempt.lost = len(known) < len(present)
     attempt.workers = {status.key: _worker(status) for status in known}
     if gang.phase is Phase.STOPPING:
         _note_ends(attempt, known)
         attempt.stop(save=True)
-    elif lost_servers(gang, workers):
-        pass  # what is to become of it follows from the loss of its servers
+    elif lost:
+        _note_ends(attempt, known)
     elif isinstance(attempt, ElasticAttempt):
         _settle_elastic(attempt, known)
-    elif revision < gang.revision:
+    elif revision < gang.revision or len(present) < _processes(gang):
         _note_ends(attempt, known)
-        _carry_out_resize(attempt)
+        _start_anew(attempt)
     else:
         _catch_up(attempt, known)
 
@@ -72,6 +76,8 @@ def _begin_again(attempt: Attempt) -> None:
     elif gang.launched:
         attempt.over(GangFailed(time.time(), gang.job_id, gang.attempt, (), float("inf"), NEVER_SEEN))
     else:
+        attempt.report_gone(_leaving(gang))
+        attempt.resizing = gang.revision > 0
         attempt.launch()
 
 
@@ -83,6 +89,7 @@ def _worker(status: WorkerStatus) -> Worker:
         started=status.state is not WorkerState.STARTING,
         leaving=status.told_to_stop,
         told_to_stop=status.told_to_stop,
+        started_unix_s=status.started_unix_s or time.time(),
     )
 
 
@@ -98,10 +105,16 @@ def _note_ends(attempt: Attempt, known: Sequence[WorkerStatus]) -> None:
             worker.ended, worker.code = True, attempt.hands.exit_code(status)
 
 
-def _carry_out_resize(attempt: Attempt) -> None:
-    """The journal has a later revision than what runs: all leave, and start again as the journal says."""
+def _processes(gang: Gang) -> int:
+    return processes_of(gang.program, list(workers_by_server(gang).items()))
+
+
+def _start_anew(attempt: Attempt) -> None:
+    """The journal has a later revision than what runs, or not all were started: all leave, and start again as
+    the journal says.
+    """
     attempt.owed = _leaving(attempt.gang)
-    attempt.up = attempt.resizing = True
+    attempt.up, attempt.resizing = attempt.gang.launched, True
     attempt.stage = Stage.RESTARTING
     attempt.tell_to_leave(attempt.alive, notice=True)
     attempt.all_gone()

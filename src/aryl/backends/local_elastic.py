@@ -128,7 +128,7 @@ class ElasticAttempt(Attempt):
                 self.report_gone({server_id: missing})
 
     def _replace(self, worker: Worker) -> None:
-        too_soon = time.time() - self.started_unix_s < TOO_SOON_S
+        too_soon = time.time() - worker.started_unix_s < TOO_SOON_S
         self.replaced += 1
         if too_soon or self.finishing or self.replaced >= self.gang.program.max_failures:
             self.fail(worker)

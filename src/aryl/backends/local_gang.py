@@ -16,9 +16,10 @@ worker that ended well by itself is reported a moment later, because usually all
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
@@ -68,6 +69,7 @@ class Worker:
     code: int | None = None
     reason: str = ""
     reported: bool = False  # that it is done
+    started_unix_s: float = field(default_factory=time.time)
 
     @property
     def done(self) -> bool:
@@ -118,6 +120,7 @@ class Attempt:
         self.started_unix_s = time.time()
         self.workers: dict[WorkerKey, Worker] = {}
         self.up = False  # the launch has been reported
+        self.lost = False  # nobody will ever know how some of its processes ended
         self.resizing = False
         self.owed: dict[str, int] = {}  # workers by server whose leaving is still to be reported
         self._per_worker = {slot.server_id: slot.gpus_per_worker for slot in (*gang.slots, *gang.leaving)}
@@ -175,6 +178,7 @@ class Attempt:
         to blame.
         """
         self.workers.pop(key, None)
+        self.lost = True
         if self.stage is not Stage.UP:
             self.all_gone()
 
@@ -231,6 +235,7 @@ class Attempt:
     def fail(self, worker: Worker) -> None:
         """The attempt can't go on after this worker's end."""
         self._blamed = (worker.server_id,)
+        self.started_unix_s = worker.started_unix_s  # where workers join later, the one that failed counts
         self.fail_because(f"worker {worker.key.rank} on {worker.server_id} {worker.reason}")
 
     def fail_because(self, reason: str) -> None:
@@ -248,7 +253,7 @@ class Attempt:
             return
         now_s, job_id, attempt = time.time(), self.gang.job_id, self.gang.attempt
         ended = self.workers.values()
-        finished = bool(ended) and all(worker.code == 0 for worker in ended)
+        finished = bool(ended) and not self.lost and all(worker.code == 0 for worker in ended)
         match self.stage:
             case Stage.RESTARTING | Stage.STOPPING if finished:
                 self.finish()
@@ -258,7 +263,7 @@ class Attempt:
                 self.generation += 1
                 self.start_all()
             case Stage.STOPPING:
-                saved = bool(ended) and all(worker.code in (0, SAVED) for worker in ended)
+                saved = bool(ended) and not self.lost and all(worker.code in (0, SAVED) for worker in ended)
                 self.over(GangStopped(now_s, job_id, attempt, saved))
             case Stage.FAILING:
                 ran_s = now_s - self.started_unix_s
@@ -281,7 +286,14 @@ class Attempt:
     def start_all(self) -> None:
         """Start every worker of the gang, as a new generation."""
         self.workers.clear()
+        self.lost = False
         self.port = self.hands.free_port()
+        # Something may be left of a start of this generation that nobody ever heard of.
+        for left in self.hands.run_dir(self.gang, self.generation).iterdir():
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left)
+            else:
+                left.unlink()
         self.start_posts(self.posts())
 
     def start_posts(self, posts: Sequence[Post]) -> None:
@@ -289,7 +301,9 @@ class Attempt:
         gang = self.gang
         self.started_unix_s = time.time()
         agents = gang.program.launcher is Launcher.TORCHRUN
+        run_dir = self.hands.run_dir(gang, self.generation)
         for post in posts:
+            (run_dir / f"notice-{post.rank}").unlink(missing_ok=True)
             key = WorkerKey(gang.job_id, gang.attempt, self.generation, post.rank)
             self.workers[key] = Worker(key, post.server_id, post.local_size if agents else 1)
         self.hands.start(self.hands.begin(gang, self.generation, self.port), posts)

@@ -18,11 +18,9 @@ from aryl.backends.supervisor.protocol import WorkerKey, WorkerState, WorkerStat
 AttemptKey = tuple[str, int]
 
 
-def lost_servers(gang: Gang, statuses: Iterable[WorkerStatus]) -> set[str]:
+def _lost_servers(gang: Gang, statuses: Iterable[WorkerStatus]) -> set[str]:
     """The servers where workers of a gang were lost, and the journal doesn't know it."""
-    if gang.phase is Phase.STOPPING:
-        return set()
-    places = workers_by_server(gang)
+    places = _places(gang)
     died = {one.server_id for one in statuses if one.orphan or one.state is WorkerState.LOST}
     return {server_id for server_id in places if server_id in died}
 
@@ -33,6 +31,7 @@ class Losses:
     def __init__(self) -> None:
         self._orphans: dict[WorkerKey, str] = {}
         self._gangs: dict[str, set[AttemptKey]] = {}
+        self._lost: frozenset[str] = frozenset()
 
     def take_over(
         self, gangs: Sequence[Gang], statuses: Mapping[AttemptKey, Sequence[WorkerStatus]]
@@ -40,13 +39,18 @@ class Losses:
         """Begin anew with what a supervisor knows, by job and attempt. Returns the servers that are lost."""
         self._orphans = {one.key: one.server_id for some in statuses.values() for one in some if one.orphan}
         self._gangs = {server_id: set() for server_id in self._orphans.values()}
-        lost: dict[str, None] = {}
+        lost: set[str] = set()
         for gang in gangs:
-            key = gang.job_id, gang.attempt
-            for server_id in sorted(lost_servers(gang, statuses.get(key, ()))):
-                lost[server_id] = None
-                self._gangs.setdefault(server_id, set()).add(key)
-        return list(lost)
+            lost |= _lost_servers(gang, statuses.get((gang.job_id, gang.attempt), ()))
+        self._lost = frozenset(lost)
+        for gang in gangs:
+            for server_id in self._lost.intersection(_places(gang)):
+                self._gangs.setdefault(server_id, set()).add((gang.job_id, gang.attempt))
+        return sorted(lost)
+
+    def concern(self, gang: Gang) -> bool:
+        """Whether a gang was to stand on a server that is lost, whether or not it had been started there."""
+        return not self._lost.isdisjoint(_places(gang))
 
     def gone(self, key: WorkerKey) -> None:
         """An orphan is gone."""
@@ -69,6 +73,10 @@ class Losses:
         for server_id in back:
             del self._gangs[server_id]
         return back
+
+
+def _places(gang: Gang) -> Mapping[str, int]:
+    return {} if gang.phase is Phase.STOPPING else workers_by_server(gang)
 
 
 def _stands_on(server_id: str, attempt: Attempt | None) -> bool:

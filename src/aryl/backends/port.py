@@ -57,8 +57,8 @@ class Phase(Enum):
 class Gang:
     """A gang as the journal has it: where its workers are to stand after revision `revision` of `attempt`.
 
-    `launched`: the journal knows that it has been up. `finishing`: some of its workers are done for good.
-    `leaving`: workers that were told to leave, and of which the journal doesn't know yet that they are gone.
+    `launched`: the journal knows for certain that it has been up. `finishing`: some of its workers are done
+    for good. `leaving`: workers that were told to leave, and may still be there for all the journal knows.
     """
 
     job_id: str

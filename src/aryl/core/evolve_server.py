@@ -31,7 +31,10 @@ def evolve_server(cluster: Cluster, server: Server, event: ServerEvent) -> None:
             server.draining = event.draining
             server.drain_by_s = event.deadline_s if event.draining else float("inf")
         case ev.HealthChanged():
-            server.health = event.health
+            # One that is set apart doesn't get away with a rest.
+            apart = server.health in (Health.QUARANTINED, Health.SUSPECT)
+            if event.health is not Health.RESTING or not apart:
+                server.health = event.health
         case ev.HandedOver():
             server.handing_over = False
         case ev.LoanCalledOff():

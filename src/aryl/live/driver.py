@@ -112,20 +112,20 @@ class LiveDriver:
     def poll(self, deadline_s: float) -> Sequence[ev.Event] | None:
         """What has happened, at the instant at which it is heard; see `ClusterDriver`."""
         self._answer()
-        while True:
+        # Whatever else pours in: the next daemon hears of it.
+        while not self._halting.is_set():
             self.last_turn_s = time.monotonic()
             wait_s = min(self._clock.seconds_until(min(deadline_s, self._next_s())), TURN_S)
             notes = self.inbox.wait(wait_s)
-            if notes and not self._halting.is_set():
+            if notes:
                 time.sleep(GATHER_S)  # a gang's processes report within moments of each other
                 notes += self.inbox.wait(0.0)
             events = self._hear(notes)
             if events:
                 return events
-            if self._halting.is_set():
-                return None
             if self._clock.now() >= deadline_s:
                 return ()
+        return None
 
     def apply(self, plan: Plan, cluster: Cluster) -> None:
         """Turn the plan into orders."""
@@ -156,7 +156,7 @@ class LiveDriver:
         interpreter = self._interpreter
         return min(self._source.next_s(), interpreter.troubles.next_s(), interpreter.watchdog.next_s())
 
-    def _hear(self, notes: Sequence[Note]) -> list[ev.Event]:
+    def _hear(self, notes: list[Note]) -> list[ev.Event]:
         """What the notes mean, with what time has brought, in the order of one instant."""
         cluster = self._cluster
         assert cluster is not None
@@ -177,6 +177,8 @@ class LiveDriver:
                     self._halting.set()
                 case port.BackendLost():
                     self._reopen(note, cluster)
+                    # What was lost with it has to be known before the next pass.
+                    notes += self.inbox.wait(0.0)
                 case _:
                     heard += self._interpret(note, cluster, now_s)
         interpreter = self._interpreter
@@ -275,7 +277,8 @@ class LiveDriver:
             tuple(job.slots.values()),
             self._programs(job.spec.job_id),
             Phase.STOPPING if job.stopping else Phase.UP,
-            launched=job.state is not JobState.STARTING,
+            # One may be resized before it was ever up.
+            launched=job.state is JobState.RUNNING,
             finishing=job.finishing,
             leaving=tuple(_leaving(job, cluster)),
         )

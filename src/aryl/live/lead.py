@@ -15,7 +15,6 @@ from pathlib import Path
 
 from aryl.backends.devices import Nvml
 from aryl.backends.local import LocalBackend
-from aryl.backends.port import Program
 from aryl.core.cluster import Cluster
 from aryl.core.events import Event
 from aryl.core.evolve import evolve
@@ -30,10 +29,11 @@ from aryl.live.facts import Interpreter
 from aryl.live.hooks import RESTORE_WITHIN_S
 from aryl.live.inbox import NewJob
 from aryl.live.learning import Learner
+from aryl.live.programs import Programs
 from aryl.live.projection import Projection
 from aryl.live.recollection import Recollection
 from aryl.live.store import JobRow, SqlJournal, Store
-from aryl.live.submission import to_program, to_spec
+from aryl.live.submission import to_spec
 from aryl.live.troubles import REST_S, QuarantineRule, Troubles, Watchdog
 from aryl.policies.policy import Policy
 from aryl.scheduler.loop import Loop
@@ -67,7 +67,8 @@ class Lead:
         self.audit = Audit()
         self.token = token
         self._interval_s = interval_s
-        self._programs: dict[str, Program] = {}
+        self._cluster = Cluster(policy.order)
+        self._programs = Programs(store, config, self._cluster)
         speed = config.clock.speed
         rule = config.quarantine
         self.interpreter = Interpreter(
@@ -85,12 +86,11 @@ class Lead:
         self.driver = LiveDriver(
             self.clock,
             self.backend,
-            self.program_of,
+            self._programs.of,
             world.inference_source(config),
             self.interpreter,
             world.loan_hooks(config),
         )
-        self._cluster = Cluster(policy.order)
         self._thread = threading.Thread(target=self._turn, name="aryl-loop", daemon=True)
         self.loop: Loop | None = None
 
@@ -109,9 +109,8 @@ class Lead:
         declared = world.declare(self.config)
         projection = Projection(self.store.epoch_s(), self._cluster)
         journal = SqlJournal(self.store, self.token, projection)
-        self.loop = Loop(
-            self._cluster, self.policy, self.driver, journal=journal, watchers=(projection, self.audit)
-        )
+        watchers = projection, self._programs, self.audit
+        self.loop = Loop(self._cluster, self.policy, self.driver, journal=journal, watchers=watchers)
         if events:
             world.check_same_cluster(self._cluster, declared)
         if not events or world.rules_of(self._cluster) != world.rules_in(declared):
@@ -124,6 +123,7 @@ class Lead:
         for job_id, attempt in recollection.reporting(self._cluster):
             self.interpreter.watchdog.heard(job_id, attempt, now_s)
         came_home = recollection.came_home(self._cluster, RESTORE_WITHIN_S * self.config.clock.speed)
+        self._programs.expect(self._cluster.live)
         self.driver.take_over(self._cluster, self.token, came_home)
         for row in self.store.unjournaled():
             self.accepted(row, self.job_file(row.job_id))
@@ -145,17 +145,6 @@ class Lead:
         if body is None:
             raise NotFoundError(f"there is no job {job_id}")
         return JobFile.model_validate_json(body)
-
-    def program_of(self, job_id: str) -> Program:
-        """What a job runs."""
-        program = self._programs.get(job_id)
-        if program is None:
-            job = self.job_file(job_id)
-            found = to_program(job, job_id, Path(self.config.state), self.config.kill_wait)
-            program = self._programs[job_id] = replace(found, max_failures=job.max_failures)
-            for ended in [known for known in self._programs if known in self._cluster.ended]:
-                del self._programs[ended]
-        return program
 
     @property
     def ready(self) -> bool:

@@ -6,6 +6,9 @@ on the reference GPU. The speed at base demand is what links them: measured ther
 size, else inferred from the present size through the curve that is assumed. Once a job has been seen at two
 sizes its own curve takes the place of the assumed one: the concave hull of what was measured, which bridges
 noise, continued with its last slope.
+
+What a program says is only its word. Numbers that no job can mean teach nothing, so that one that is wrong
+about itself doesn't upset the decisions about all others.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ WEIGHT = 0.3
 # What is worth an event: this share of change in the estimate or the speed, or this much time since the last.
 NOTEWORTHY = 0.05
 AT_LEAST_EVERY_S = 30.0
+# What a program may mean: steps a second, and base seconds (three hundred years).
+LEAST_SPEED, MOST_SPEED = 1e-9, 1e9
+MOST_S = 1e10
 
 
 @dataclass(slots=True)
@@ -33,7 +39,7 @@ class _Seen:
     told_s: float = float("-inf")
     told_estimate_s: float | None = None
     told_saved: float = -1.0
-    told_sizes: int = 0
+    told_speeds: dict[int, float] = field(default_factory=dict)  # of which the last curve was made
 
 
 class Learner:
@@ -59,14 +65,17 @@ class Learner:
         if base_speed is None or step is None:
             return None
         total, saved = report.get("total_steps"), max(report.get("saved_step", 0.0), 0.0)
-        estimate_s = total / base_speed if total else None
-        curve = _curve(job, seen.speeds) if len(seen.speeds) > seen.told_sizes else None
+        estimate_s = total / base_speed if total is not None and total > 0.0 else None
+        done_s = max(step, 0.0) / base_speed
+        if max(done_s, estimate_s or 0.0) > MOST_S:
+            return None
+        curve = _curve(job, seen.speeds) if self._curve_is_news(seen, now_s) else None
         if not self._noteworthy(seen, estimate_s, saved, curve is not None, now_s):
             return None
         seen.told_s, seen.told_saved = now_s, saved
         seen.told_estimate_s = estimate_s
-        seen.told_sizes = len(seen.speeds) if curve is not None else seen.told_sizes
-        done_s = max(step, 0.0) / base_speed
+        if curve is not None:
+            seen.told_speeds = dict(seen.speeds)
         return Learned(now_s, job_id, attempt, done_s, min(saved / base_speed, done_s), estimate_s, curve)
 
     def forget(self, job_id: str) -> None:
@@ -75,7 +84,9 @@ class Learner:
 
     def _measure(self, cluster: Cluster, job: Job, seen: _Seen, report: Mapping[str, float]) -> None:
         speed, workers = report.get("steps_per_s", 0.0), int(report.get("workers", job.workers))
-        if speed <= 0.0 or workers != job.workers or workers == 0:
+        if not LEAST_SPEED <= speed <= MOST_SPEED:
+            return
+        if workers != job.workers or workers == 0:
             return  # measured at a size that the job has left, or before it had one
         spec = job.spec
         ratio = spec.speedup(workers) / spec.speedup(spec.min_workers)
@@ -83,6 +94,18 @@ class Learner:
         speed /= self._clock_speed * (of_types or 1.0)
         old = seen.speeds.get(workers)
         seen.speeds[workers] = speed if old is None else old + WEIGHT * (speed - old)
+
+    @staticmethod
+    def _curve_is_news(seen: _Seen, now_s: float) -> bool:
+        """A new size is told at once. The first measurement there may be far off, though, and a job that
+        seems to gain nothing from its workers gets no more of them: so what it becomes is told as well.
+        """
+        if seen.speeds.keys() != seen.told_speeds.keys():
+            return True
+        return now_s - seen.told_s >= AT_LEAST_EVERY_S and any(
+            abs(speed - seen.told_speeds[workers]) > NOTEWORTHY * seen.told_speeds[workers]
+            for workers, speed in seen.speeds.items()
+        )
 
     @staticmethod
     def _noteworthy(

@@ -47,12 +47,12 @@ class Troubles:
             return
         its_own = self._has_itself_to_blame(cluster, servers, job_id)
         for server_id in servers:
-            last = self._failed.setdefault(server_id, deque(maxlen=self.rule.failures))
-            if not its_own:
-                last.append(job_id)
             # One that rests can still fail launches that were made before.
             if cluster.server_by_id[server_id].health not in (Health.HEALTHY, Health.RESTING):
                 continue
+            last = self._failed.setdefault(server_id, deque(maxlen=self.rule.failures))
+            if not its_own:
+                last.append(job_id)
             if len(last) == self.rule.failures and len(set(last)) >= self.rule.jobs:
                 last.clear()
                 yield HealthChanged(now_s, server_id, Health.QUARANTINED)

@@ -163,9 +163,17 @@ class SupervisorClient:
         (answer,) = self._ask_all([{"op": "list"}])
         return [status_from_json(each) for each in as_list(answer.get("workers"), "workers")]
 
-    def forget(self, job_id: str, attempt: int) -> tuple[WorkerKey, ...]:
-        """Drop what has ended of an attempt. Returns the keys that were not dropped, because they live."""
-        (answer,) = self._ask_all([{"op": "forget", "job": job_id, "attempt": attempt}])
+    def forget(self, job_id: str, attempt: int, *, wait: bool = True) -> tuple[WorkerKey, ...]:
+        """Drop what has ended of an attempt. Returns the keys that were not dropped, because they live; none
+        if it isn't to `wait` for the answer.
+        """
+        request: Json = {"op": "forget", "job": job_id, "attempt": attempt}
+        if not wait:
+            with self._lock:
+                self._check_there()
+            self._send([(next(self._numbers), request)])
+            return ()
+        (answer,) = self._ask_all([request])
         return tuple(key_from_json(each) for each in as_list(answer.get("alive"), "alive"))
 
     def shutdown(self, *, force: bool = False) -> None:

@@ -89,7 +89,8 @@ class WorkerSpec:
 @dataclass(frozen=True, slots=True)
 class StopSchedule:
     """When a worker that is to leave gets what, in unix seconds; times in the past mean at once.
-    `notice_signal` is a name such as `USR1`; empty means no notice. If it isn't gone `stuck_after_s` after
+    `notice_signal` is a name such as `USR1`; empty means no notice. Each process of the worker gets it once,
+    as soon as it would hear it, and none that would end of it. If the worker isn't gone `stuck_after_s` after
     SIGKILL, it is stuck.
     """
 

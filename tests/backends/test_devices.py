@@ -24,6 +24,8 @@ from aryl.core.model import Slot
 from aryl.errors import ArylError, InputError
 
 
+# The names of the library.
+# ruff: noqa: N802
 class FakeNvml(types.ModuleType):
     """The driver's library, on a machine with so many GPUs. `busy`, `broken` and `mute` are GPU numbers."""
 
@@ -100,7 +102,7 @@ def test_the_lowest_free_indices_are_given_in_the_order_of_the_configuration() -
 def test_more_than_are_free_are_not_given_and_nothing_is_held_for_it() -> None:
     devices = Devices({"T1": (0, 1)})
     devices.take("T1", 1)
-    with pytest.raises(ArylError, match="^server T1 has 1 free GPUs, 2 are needed$"):
+    with pytest.raises(ArylError, match=r"^server T1 has 1 free GPUs, 2 are needed$"):
         devices.take("T1", 2)
     assert devices.take("T1", 1) == (1,)
 

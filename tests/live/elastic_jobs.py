@@ -14,6 +14,8 @@ from aryl.wire.job_file import load_job_file
 
 EXAMPLES = ROOT / "examples" / "train"
 SETTLED_STEPS = 10
+# Loading torch takes seconds on an idle machine, and many more where several do so.
+LOADING_S = 180.0
 
 
 def submit_example(cluster: LiveCluster, file: str, settings: Mapping[str, str]) -> str:
@@ -53,7 +55,7 @@ def settle(cluster: LiveCluster, job_id: str, size: int, more_steps: int = SETTL
         settled,
         f"{job_id} never trains with {size} workers",
         lambda: f"{steps_of(cluster, job_id)[-4:]}\n{cluster.logs(job_id)[-6000:]}\n{cluster.said()}",
-        within_s=40.0,
+        within_s=LOADING_S,
     )
     return before
 

@@ -52,8 +52,8 @@ def view(job_id: str, state: JobState = JobState.PENDING, message: str = "") -> 
     )
 
 
-def why(cluster: Cluster, job_id: str, **more: str) -> WhyView:
-    return answers.why(cluster, POLICY, CLOCK, view(job_id, **more))
+def why(cluster: Cluster, job_id: str) -> WhyView:
+    return answers.why(cluster, POLICY, CLOCK, view(job_id))
 
 
 def busy() -> Cluster:

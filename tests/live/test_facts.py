@@ -87,9 +87,9 @@ def test_of_an_attempt_that_is_not_the_present_one_nothing_is_kept(
     assert heard(interpreter, port.GangStopped(HEARD_UNIX_S, job_id, attempt, True), cluster) == [
         ev.Stopped(NOW_S, job_id, attempt, 0.0)
     ]
-    assert heard(
-        interpreter, port.GangFailed(HEARD_UNIX_S, job_id, attempt, (), 9.0, "why"), cluster
-    ) == [ev.Crashed(NOW_S, job_id, attempt, 0.0, "why")]
+    assert heard(interpreter, port.GangFailed(HEARD_UNIX_S, job_id, attempt, (), 9.0, "why"), cluster) == [
+        ev.Crashed(NOW_S, job_id, attempt, 0.0, "why")
+    ]
 
 
 def test_a_failure_keeps_what_was_saved_and_an_early_one_lets_the_server_rest(
@@ -123,9 +123,7 @@ def test_a_server_that_is_up_already_is_nothing_new(interpreter: Interpreter, cl
     assert heard(interpreter, up, cluster) == []
     # And one of which the state knows that it is down, also in a new daemon.
     happen(cluster, ev.ServerLost(NOW_S, "T2"))
-    assert heard(interpreter, port.ServerUp(HEARD_UNIX_S, "T2"), cluster) == [
-        ev.ServerReturned(NOW_S, "T2")
-    ]
+    assert heard(interpreter, port.ServerUp(HEARD_UNIX_S, "T2"), cluster) == [ev.ServerReturned(NOW_S, "T2")]
 
 
 def test_a_report_is_a_sign_of_life_and_may_teach(interpreter: Interpreter, cluster: Cluster) -> None:

@@ -12,7 +12,7 @@ from tests.live.cluster import eventually
 
 from aryl.backends.port import GangUp
 from aryl.core.cluster import Cluster
-from aryl.core.events import Event, Tick
+from aryl.core.events import Event
 from aryl.errors import ConflictError, UnreachableError
 from aryl.live.inbox import Command, Halt, Happened, Inbox, Note, Question
 
@@ -56,9 +56,13 @@ def test_a_waiting_loop_is_woken_by_the_first_note_of_another_thread() -> None:
 
 def test_notes_of_many_threads_are_all_there_and_each_threads_in_order() -> None:
     inbox = Inbox()
+
+    def put_all(who: int) -> None:
+        for number in range(200):
+            inbox.put(GangUp(0.0, str(who), number))
+
     with ThreadPoolExecutor(8) as pool:
-        for who in range(8):
-            pool.submit(lambda who: [inbox.put(GangUp(n, str(who), n)) for n in range(200)], who)
+        list(pool.map(put_all, range(8)))
     notes = [note for note in inbox.wait(0.0) if isinstance(note, GangUp)]
     for who in range(8):
         assert [note.attempt for note in notes if note.job_id == str(who)] == list(range(200))
@@ -84,7 +88,7 @@ def test_whoever_commands_gets_the_refusal() -> None:
         note.answer.set_exception(ConflictError("not now"))
 
     loop = later(inbox, refuse)
-    with pytest.raises(ConflictError, match="^not now$"):
+    with pytest.raises(ConflictError, match=r"^not now$"):
         inbox.do(nothing)
     loop.join()
 
@@ -120,7 +124,7 @@ def test_whoever_waits_when_the_loop_ends_is_told_so_at_once() -> None:
         inbox.put(Halt())
         inbox.close()
         for waiting in (asking, doing):
-            with pytest.raises(UnreachableError, match="^the control plane has stopped$"):
+            with pytest.raises(UnreachableError, match=r"^the control plane has stopped$"):
                 waiting.result(LONG_S)
 
 
@@ -129,7 +133,7 @@ def test_after_the_end_nobody_waits() -> None:
     inbox.close()
     inbox.close()
     for ask in (lambda: inbox.do(nothing), lambda: inbox.ask(lambda _: 1)):
-        with pytest.raises(UnreachableError, match="^the control plane isn't running here$"):
+        with pytest.raises(UnreachableError, match=r"^the control plane isn't running here$"):
             ask()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.live.cluster import LiveCluster, environment_of, eventually, live_cluster
-from tests.live.elastic_jobs import EXAMPLES, last_step, steps_of, submit_example
+from tests.live.elastic_jobs import EXAMPLES, LOADING_S, last_step, steps_of, submit_example
 
 from aryl.core.model import JobState
 
@@ -62,6 +62,7 @@ def wait_for_step(cluster: LiveCluster, job_id: str, workers: int, more: int = 5
         there,
         f"{job_id} never works with {workers} workers",
         lambda: f"{steps_of(cluster, job_id)[-3:]}\n{cluster.logs(job_id)[-6000:]}\n{cluster.said()}",
+        within_s=LOADING_S,
     )
 
 
@@ -111,7 +112,9 @@ def test_processes_restart_where_they_agreed_to_stop_and_a_killed_one_takes_the_
         os.kill(killed, signal.SIGKILL)
         eventually(lambda: cluster.client.job(job_id).attempt == 2, "it isn't started again", cluster.said)
         assert cluster.client.job(job_id).failures == 1
-        eventually(lambda: steps_of(cluster, job_id)[-1]["step"] == saved + 3, "it goes elsewhere on")
+        eventually(
+            lambda: steps_of(cluster, job_id)[-1]["step"] == saved + 3, "it goes on", within_s=LOADING_S
+        )
         cluster.client.cancel(job_id)
         cluster.wait_state(job_id, JobState.CANCELLED)
 

@@ -86,7 +86,7 @@ def test_what_is_lent_already_counts_as_gone() -> None:
     commit(cluster, Loan("I1"))
     assert operators.give(cluster, NOW_S, "I2")
     commit(cluster, Loan("I2"))
-    with pytest.raises(ConflictError, match="^0 inference servers would be left, and 1 are needed"):
+    with pytest.raises(ConflictError, match=r"^0 inference servers would be left, and 1 are needed"):
         operators.give(cluster, NOW_S, "I3")
 
 
@@ -115,10 +115,10 @@ def test_what_cannot_be_given_is_refused() -> None:
 
 def test_nothing_is_given_on_a_guess() -> None:
     cluster = cluster_of(1, 2)
-    with pytest.raises(ConflictError, match="^the inference side has not said yet what it needs$"):
+    with pytest.raises(ConflictError, match=r"^the inference side has not said yet what it needs$"):
         operators.give(cluster, NOW_S, "I1")
     happen(cluster, ev.DemandReported(0.0, 0.0, 0.0), ev.TelemetryLost(1.0))
-    with pytest.raises(ConflictError, match="^the inference side has fallen silent"):
+    with pytest.raises(ConflictError, match=r"^the inference side has fallen silent"):
         operators.give(cluster, NOW_S, "I1")
     happen(cluster, ev.DemandReported(2.0, 0.0, 0.0))
     assert operators.give(cluster, NOW_S, "I1")
@@ -138,9 +138,9 @@ def test_a_named_server_is_taken_back_within_the_time_that_was_said_or_the_usual
     cluster = lent()
     assert operators.reclaim(cluster, NOW_S, "I1", 3.0, POLICY) == (ev.ReclaimRequested(NOW_S, "I1", 13.0),)
     assert operators.reclaim(cluster, NOW_S, "I1", None, POLICY) == (ev.ReclaimRequested(NOW_S, "I1", 30.0),)
-    with pytest.raises(ConflictError, match="^server I3 isn't on loan$"):
+    with pytest.raises(ConflictError, match=r"^server I3 isn't on loan$"):
         operators.reclaim(cluster, NOW_S, "I3", None, POLICY)
-    with pytest.raises(ConflictError, match="^server T1 isn't on loan$"):
+    with pytest.raises(ConflictError, match=r"^server T1 isn't on loan$"):
         operators.reclaim(cluster, NOW_S, "T1", None, POLICY)
 
 
@@ -152,5 +152,5 @@ def test_without_a_name_the_one_that_costs_least_is_taken_back(policy: str) -> N
 
 
 def test_where_nothing_is_on_loan_nothing_can_be_taken_back() -> None:
-    with pytest.raises(ConflictError, match="^no server is on loan$"):
+    with pytest.raises(ConflictError, match=r"^no server is on loan$"):
         operators.reclaim(asked(), NOW_S, None, None, POLICY)

@@ -220,19 +220,11 @@ def test_when_the_inference_side_falls_silent_nothing_is_lent_or_taken_back_on_a
 
 
 def test_a_drain_ends_a_loan_in_time_and_the_job_goes_on_where_it_was(tmp_path: Path) -> None:
-    """L7: the job leaves with what it has done; undrained before that, it stays where it is."""
+    """L7: the job leaves with what it has done, and comes back when the server does."""
     with live_cluster(tmp_path, cluster={"inference": {"servers": 1}}) as cluster:
         cluster.demand(0)
         job = cluster.submit("guest", gpu_types=ON_LOAN, env={"STEPS": "100000"})
         cluster.wait_state(job, JobState.RUNNING)
-
-        draining = cluster.client.drain("I1", deadline_s=600)
-        assert (draining.draining, draining.jobs) == (True, [job])
-        eventually(lambda: cluster.server("I1").tenure is Tenure.RECLAIMING, "no reclaim", cluster.said)
-        cluster.client.undrain("I1")
-        eventually(lambda: _lent(cluster) == ["I1"], "the loan doesn't go on", cluster.said)
-        view = cluster.client.job(job)
-        assert (view.state, view.attempt, view.preemptions) == (JobState.RUNNING, 1, 0)
 
         cluster.client.drain("I1", deadline_s=1)
         cluster.wait_state(job, JobState.PENDING)
@@ -250,6 +242,24 @@ def test_a_drain_ends_a_loan_in_time_and_the_job_goes_on_where_it_was(tmp_path: 
         again = cluster.log_path(job, attempt=2)
         eventually(lambda: again.exists() and "\n" in again.read_text(), "it doesn't begin", cluster.said)
         assert again.read_text().startswith(f"start 0 of 1 at {saved}\n")
+
+
+@pytest.mark.parametrize("policy", ["aryl", "aryl:no-loaning"])
+def test_a_drain_that_is_taken_back_in_time_leaves_the_loan_as_it_was(policy: str, tmp_path: Path) -> None:
+    """L7: whether the policy would lend the server anyway, or an operator has."""
+    with live_cluster(tmp_path, policy=policy, cluster={"inference": {"servers": 1}}) as cluster:
+        cluster.demand(0)
+        if policy != "aryl":
+            cluster.client.give("I1")
+        job = cluster.submit("guest", gpu_types=ON_LOAN, env={"STEPS": "100000"})
+        cluster.wait_state(job, JobState.RUNNING)
+        draining = cluster.client.drain("I1", deadline_s=600)
+        assert (draining.draining, draining.jobs) == (True, [job])
+        eventually(lambda: cluster.server("I1").tenure is Tenure.RECLAIMING, "no reclaim", cluster.said)
+        cluster.client.undrain("I1")
+        eventually(lambda: _lent(cluster) == ["I1"], "the loan doesn't go on", cluster.said)
+        view = cluster.client.job(job)
+        assert (view.state, view.attempt, view.preemptions) == (JobState.RUNNING, 1, 0)
 
 
 def test_what_operators_want_of_loans_is_done_or_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.live.cluster import LiveCluster, eventually, live_cluster
 from tests.live.elastic_jobs import (
     EXAMPLES,
+    LOADING_S,
     check_each_step_once,
     last_step,
     longest_pauses,
@@ -78,7 +79,7 @@ def test_a_preempted_job_and_one_whose_lighthouse_died_go_on_from_what_was_saved
         cluster.client.drain(place.server, 0.0)
         eventually(lambda: cluster.client.job(job_id).attempt == 2, "it isn't preempted", cluster.said)
         left = last_step(cluster, job_id)
-        eventually(lambda: last_step(cluster, job_id) > left, "it doesn't go on", cluster.said)
+        eventually(lambda: last_step(cluster, job_id) > left, "it doesn't go on", cluster.said, LOADING_S)
         # Nothing was lost or done twice so far.
         assert check_each_step_once(steps_of(cluster, job_id)) > left
         os.kill(worker_pids(cluster, job_id)[LIGHTHOUSE_RANK], signal.SIGKILL)

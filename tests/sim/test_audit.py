@@ -47,6 +47,22 @@ def test_a_loan_before_the_inference_side_has_spoken_is_found_out() -> None:
         Audit().saw(event, cluster)
 
 
+@pytest.mark.parametrize("need", [None, 4.0])
+def test_what_an_operator_gives_is_not_the_policy_s_doing(need: float | None) -> None:
+    cluster, audit = cluster_of(1, 4), Audit(foresight=True)
+    if need is not None:
+        happen(cluster, ev.DemandReported(0.0, need, need))
+    given, lent = ev.GiveRequested(0.0, "I1"), ev.PlanCommitted(0.0, Plan((Loan("I1"),)))
+    happen(cluster, given)
+    audit.saw(given, cluster)
+    happen(cluster, lent)
+    audit.saw(lent, cluster)
+    event = ev.PlanCommitted(0.0, Plan((Loan("I2"),)))
+    happen(cluster, event)
+    with pytest.raises(InvariantError, match=r"has said nothing|2 inference servers are left"):
+        audit.saw(event, cluster)
+
+
 def test_a_corrupted_state_is_found_out_at_any_event() -> None:
     cluster = cluster_of()
     Audit().saw(ev.Tick(0.0), cluster)

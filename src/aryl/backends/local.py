@@ -9,6 +9,7 @@ to be idle.
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import threading
 import time
@@ -19,6 +20,7 @@ from pathlib import Path
 from aryl.backends.devices import Devices, Nvml
 from aryl.backends.environment import Post, Start, lighthouse_command, worker_environment
 from aryl.backends.local_adopt import adopt, new_attempt
+from aryl.backends.local_folders import Folders
 from aryl.backends.local_gang import SAVED, Attempt, Stage
 from aryl.backends.local_losses import Losses
 from aryl.backends.port import (
@@ -72,9 +74,11 @@ class LocalBackend:
         nvml: Nvml | None = None,
         stuck_after_s: float = 60.0,
         linger_s: float = 30.0,
+        roots: Sequence[str] | None = None,
     ) -> None:
-        self._state = state
+        self._state, self._folders = state, Folders(state, roots)
         self._devices = Devices(indices, nvml)
+        self._taken: list[tuple[str, tuple[int, ...]]] = []  # by an order that nothing was started for yet
         self._stuck_after_s, self._linger_s = stuck_after_s, linger_s
         self._lock = threading.RLock()
         self._attempts: dict[tuple[str, int], Attempt] = {}
@@ -156,15 +160,10 @@ class LocalBackend:
 
     def run_dir(self, gang: Gang, generation: int) -> Path:
         """The folder that the ranks of a gang start share."""
-        path = self._state / "jobs" / gang.job_id / "run" / f"{gang.attempt}-{generation}"
-        path.mkdir(parents=True, exist_ok=True)
-        return path
+        return self._folders.run(gang, generation)
 
     def begin(self, gang: Gang, generation: int, port: int) -> Start:
         """What the processes of a gang start have in common."""
-        chosen = gang.program.checkpoint_dir
-        checkpoints = Path(chosen) if chosen else self._state / "jobs" / gang.job_id / "checkpoint"
-        checkpoints.mkdir(parents=True, exist_ok=True)
         return Start(
             gang,
             generation,
@@ -172,7 +171,7 @@ class LocalBackend:
             len(gang.slots),
             port,
             self.run_dir(gang, generation),
-            checkpoints,
+            self._folders.checkpoints(gang),
             self._connected().report_socket,
         )
 
@@ -187,7 +186,7 @@ class LocalBackend:
                     program.command,
                     program.workdir,
                     worker_environment(start, post),
-                    str(self._log_path(gang, f"rank-{post.rank}")),
+                    str(self._folders.log(gang, f"rank-{post.rank}")),
                     post.server_id,
                     post.gpus,
                     program.memory_bytes * (post.local_size if agents else 1),
@@ -204,6 +203,7 @@ class LocalBackend:
             ],
             wait=False,
         )
+        self._taken.clear()  # its end will free them
 
     def start_lighthouse(self, key: WorkerKey, gang: Gang, port: int) -> None:
         """Start what lets the workers of an elastic gang find each other."""
@@ -217,7 +217,7 @@ class LocalBackend:
                     lighthouse_command(run_dir, port),
                     str(run_dir),
                     worker_environment(start, post),
-                    str(self._log_path(gang, "lighthouse")),
+                    str(self._folders.log(gang, "lighthouse")),
                     post.server_id,
                     meta={"port": str(port), "revision": "0", "workers": "0"},
                 )
@@ -227,7 +227,9 @@ class LocalBackend:
 
     def take(self, server_id: str, count: int) -> tuple[int, ...]:
         """Hold GPU indices of a server. Raises ArylError."""
-        return self._devices.take(server_id, count)
+        taken = self._devices.take(server_id, count)
+        self._taken.append((server_id, taken))
+        return taken
 
     def free_port(self) -> int:
         """A port that nobody listens on."""
@@ -239,7 +241,7 @@ class LocalBackend:
     def exit_code(self, status: WorkerStatus) -> int | None:
         """The exit code as contracts have it: an agent whose workers have saved ends with 0 and a mark."""
         mark = Path(status.meta.get("run_dir", "")) / f"saved-{status.key.attempt}-{status.key.generation}"
-        if status.exit_code == 0 and status.meta.get("launcher") == "torchrun" and mark.exists():
+        if status.exit_code == 0 and status.meta.get("launcher") == "torchrun" and os.path.exists(mark):
             return SAVED
         return status.exit_code
 
@@ -362,10 +364,14 @@ class LocalBackend:
             order()
         except FencedError as error:
             self.emit(BackendLost(time.time(), True, str(error)))
-        except ArylError as error:
+        except (ArylError, OSError) as error:
             self._fail(attempt, error)
+        finally:
+            for server_id, indices in self._taken:
+                self._devices.release(server_id, indices)
+            self._taken.clear()
 
-    def _fail(self, attempt: Attempt, error: ArylError) -> None:
+    def _fail(self, attempt: Attempt, error: ArylError | OSError) -> None:
         if self._client is None or not self._client.connected:
             return
         gang = attempt.gang
@@ -382,11 +388,6 @@ class LocalBackend:
         if self._client is None:
             raise ArylError("the backend isn't open")
         return self._client
-
-    def _log_path(self, gang: Gang, name: str) -> Path:
-        folder = self._state / "jobs" / gang.job_id / f"attempt-{gang.attempt}"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"{name}.log"
 
 
 def _nobody(_fact: Fact) -> None:

@@ -300,13 +300,15 @@ class Attempt:
         """Start processes of the present generation."""
         gang = self.gang
         self.started_unix_s = time.time()
-        agents = gang.program.launcher is Launcher.TORCHRUN
         run_dir = self.hands.run_dir(gang, self.generation)
         for post in posts:
             (run_dir / f"notice-{post.rank}").unlink(missing_ok=True)
+        self.hands.start(self.hands.begin(gang, self.generation, self.port), posts)
+        # Not before: one that can't be started would never be gone.
+        agents = gang.program.launcher is Launcher.TORCHRUN
+        for post in posts:
             key = WorkerKey(gang.job_id, gang.attempt, self.generation, post.rank)
             self.workers[key] = Worker(key, post.server_id, post.local_size if agents else 1)
-        self.hands.start(self.hands.begin(gang, self.generation, self.port), posts)
 
     def posts(self) -> list[Post]:
         """Where every process of the gang stands: ranks count through the servers in the gang's order."""

@@ -263,6 +263,7 @@ class LiveControl:
                 "longest_pass_seconds": {(): loop.longest_pass_s},
                 "stalled_jobs_total": {(): float(driver.stalls)},
                 "invariant_violations_total": {(): float(lead.audit.violations)},
+                "policy_defects_total": {(): float(lead.defects.count)},
                 "failed_restores_total": {(): float(driver.failed_restores)},
             }
         )

@@ -16,7 +16,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from aryl.errors import ArylError, FencedError, InputError
+from aryl.backends.supervisor.places import make_private
+from aryl.errors import ArylError, FencedError, InputError, UnreachableError
+from aryl.live import world
 from aryl.live.api.app import make_app
 from aryl.live.api.auth import check_listen
 from aryl.live.api.serving import ApiServer
@@ -56,8 +58,9 @@ class Daemon:
         ArylError when the loop failed.
         """
         config = self.config
-        Path(config.state).mkdir(parents=True, exist_ok=True, mode=0o700)
         policy = parse_policy(config.policy)
+        world.check_machine(config)
+        _make_state(Path(config.state))
         store = Store.open(config.store)
         try:
             host, port = config.address
@@ -108,7 +111,7 @@ class Daemon:
         while not self._stop.wait(0.1):
             if time.monotonic() >= prune_s:
                 prune_s = time.monotonic() + PRUNE_EVERY_S
-                store.prune_keys(time.time())
+                _prune(store)
             if leadership.lost.is_set():
                 raise FencedError("the lead was lost: another daemon has taken over, or the store is away")
             if lead.over.is_set():
@@ -116,3 +119,22 @@ class Daemon:
                 if isinstance(error, ArylError):
                     raise error
                 raise ArylError(f"the loop has failed: {error!r}")
+
+
+def _make_state(state: Path) -> None:
+    """The state folder is nobody else's business. One that was there before is left as it is, but what jobs
+    print is private in it too.
+    """
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(state / "jobs")
+    except OSError as error:
+        raise InputError(f"can't be used: {error.strerror}", field="state", found=str(state)) from None
+
+
+def _prune(store: Store) -> None:
+    """Forget old idempotency keys; a store that is away for a moment is no reason to stop."""
+    try:
+        store.prune_keys(time.time())
+    except UnreachableError as error:
+        _log.warning("idempotency keys were not pruned: %s", error)

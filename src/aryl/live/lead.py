@@ -64,7 +64,7 @@ class Lead:
         self.clock = WallClock(store.epoch_s(), config.clock.speed)
         self.over = threading.Event()
         self.error: BaseException | None = None
-        self.audit = Audit()
+        self.audit, self.defects = Audit(), Defects()
         self.token = token
         self._interval_s = interval_s
         self._cluster = Cluster(policy.order)
@@ -82,6 +82,7 @@ class Lead:
             world.gpu_indices(config),
             nvml=Nvml() if config.gpus == "real" else None,
             stuck_after_s=config.stuck_after,
+            roots=config.workdirs,
         )
         self.driver = LiveDriver(
             self.clock,
@@ -110,7 +111,14 @@ class Lead:
         projection = Projection(self.store.epoch_s(), self._cluster)
         journal = SqlJournal(self.store, self.token, projection)
         watchers = projection, self._programs, self.audit
-        self.loop = Loop(self._cluster, self.policy, self.driver, journal=journal, watchers=watchers)
+        self.loop = Loop(
+            self._cluster,
+            self.policy,
+            self.driver,
+            journal=journal,
+            watchers=watchers,
+            on_defect=self.defects.note,
+        )
         if events:
             world.check_same_cluster(self._cluster, declared)
         if not events or world.rules_of(self._cluster) != world.rules_in(declared):
@@ -186,3 +194,17 @@ class Audit:
         for wrong in violations(cluster):
             self.violations += 1
             _log.error("the state contradicts itself: %s", wrong)
+
+
+class Defects:
+    """Counts the errors of the policy. Stopping for one would help nobody: the next daemon would find the
+    same state, and stop at it again.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def note(self, error: Exception) -> None:
+        """The policy's decision can't be carried out, and is skipped."""
+        self.count += 1
+        _log.error("a defect of the policy, whose decision is skipped: %s", error, exc_info=error)

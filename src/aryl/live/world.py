@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from aryl.backends.devices import Devices, Nvml
 from aryl.core.cluster import Cluster
 from aryl.core.events import ClusterDeclared
 from aryl.core.evolve import evolve
@@ -42,7 +43,16 @@ def declare(config: ServeConfig) -> ClusterDeclared:
 
 
 def check_same_cluster(cluster: Cluster, declared: ClusterDeclared) -> None:
-    """Raise InputError if the journal was written for other servers than the configuration has."""
+    """Raise InputError if the journal was written for other servers than the configuration has, or counts
+    them otherwise.
+    """
+    if cluster.accounting is not declared.accounting:
+        raise InputError(
+            "the store was begun with another one",
+            field="cluster.accounting",
+            found=declared.accounting.value,
+            expected=f"{cluster.accounting.value}, or another store and state folder",
+        )
     before = [server.spec for server in cluster.servers]
     if before == list(declared.servers):
         return
@@ -134,6 +144,13 @@ def loan_hooks(config: ServeConfig) -> LoanHooks:
         hooks.drain_limit,
         OnLimit(hooks.on_limit),
     )
+
+
+def check_machine(config: ServeConfig) -> None:
+    """Raise InputError for GPUs or a curve that aren't there, before anything is written."""
+    inference_source(config)
+    if config.gpus == "real":
+        Devices(gpu_indices(config), Nvml())
 
 
 def gpu_indices(config: ServeConfig) -> dict[str, tuple[int, ...]]:

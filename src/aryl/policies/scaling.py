@@ -162,6 +162,7 @@ class Scaling:
             kinds, here = job.kinds, job.flexible_on.get(shelf, 0)
             cost_s = max(cluster.resize_s, LEAST_GAIN_S)
             for slot in draft.grown(spec.job_id):
+                here = 0  # what it has here isn't given up by a job that grows elsewhere in the same breath
                 there = cluster.server_by_id[slot.server_id].spec.gpu_type
                 kinds = {**kinds, there: kinds.get(there, 0) + slot.workers}
         if kind not in kinds and not spec.heterogeneous:

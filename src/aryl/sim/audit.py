@@ -3,7 +3,8 @@ thousands.
 
 Besides the state's own consistency it checks what only a sequence of events can show: no server is lent that
 the inference side needs (invariant 8). Need is what every policy has to respect; one that lends by forecast
-and keeps headroom promises more.
+and keeps headroom promises more. A server that an operator gives is left out: what is needed was looked at
+when it was given, and the policy has no say in it.
 """
 
 from __future__ import annotations
@@ -26,14 +27,19 @@ class Audit:
         self._foresight = foresight
         self._every = every
         self._seen = 0
+        self._given: frozenset[str] = frozenset()  # what operators wanted lent before the present event
 
     def saw(self, event: Event, cluster: Cluster) -> None:
         """Check the state after an event."""
         self._seen += 1
         if self._seen % self._every == 0:
             verify(cluster)
+        given = self._given
+        if given or cluster.asked_mask:
+            asked = cluster.places(cluster.asked_mask)
+            self._given = frozenset(server.spec.server_id for server in asked if server.given)
         if not isinstance(event, PlanCommitted) or not any(
-            isinstance(step, Loan) for step in event.plan.steps
+            isinstance(step, Loan) and step.server_id not in given for step in event.plan.steps
         ):
             return
         demand = cluster.demand

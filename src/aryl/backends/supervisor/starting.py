@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 import aryl
+from aryl.backends.environment import INHERITED
 from aryl.backends.supervisor.places import ANOTHER_RUNS, LOG, Address, make_private
-from aryl.backends.supervisor.protocol import MARKER
 from aryl.errors import ArylError
 
 
@@ -51,9 +51,10 @@ def _start(directory: Path, python: str, linger_s: float, deadline: float) -> No
     """Returns when it listens, or when another one has the lock."""
     command = [python, "-P", "-m", "aryl.backends.supervisor"]
     command += ["--dir", str(directory), "--linger", repr(linger_s), "--detach"]
-    # The same Aryl as this one, wherever it was imported from.
-    environment = {**os.environ, "PYTHONPATH": str(Path(aryl.__file__).parent.parent)}
-    environment.pop(MARKER, None)  # it is nobody's worker, even if the daemon is
+    # Workers can read their parent's environment, so it has no more of the daemon's than they have themselves.
+    # It runs the same Aryl as this one, wherever that was imported from.
+    environment = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    environment["PYTHONPATH"] = str(Path(aryl.__file__).parent.parent)
     try:
         make_private(directory)
         log_path = directory / LOG

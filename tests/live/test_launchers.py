@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.live.cluster import LiveCluster, environment_of, eventually, live_cluster
-from tests.live.elastic_jobs import EXAMPLES, LOADING_S, last_step, steps_of, submit_example
+from tests.live.elastic_jobs import EXAMPLES, LOADING_S, last_step, steps_file, steps_of, submit_example
 
 from aryl.core.model import JobState
 
@@ -107,14 +107,21 @@ def test_processes_restart_where_they_agreed_to_stop_and_a_killed_one_takes_the_
         assert sizes(steps) == [2, 1, 2]
         view = cluster.client.job(job_id)
         assert (view.attempt, view.failures, view.resizes) == (1, 0, 2)
-        saved = next(said["step"] for said in reversed(steps) if said["workers"] == 1)
         killed = next(pid for pid in cluster.worker_pids(job_id) if "ARYL_RANK=1" in environment_of(pid))
         os.kill(killed, signal.SIGKILL)
         eventually(lambda: cluster.client.job(job_id).attempt == 2, "it isn't started again", cluster.said)
         assert cluster.client.job(job_id).failures == 1
-        eventually(
-            lambda: steps_of(cluster, job_id)[-1]["step"] == saved + 3, "it goes on", within_s=LOADING_S
+        folder = steps_file(cluster, job_id).parent
+        saved = max(int(path.name.removeprefix("step-")) for path in folder.glob("step-*"))
+        entries = cluster.client.history(job_id).entries
+        (launched_s,) = [entry.at for entry in entries if (entry.kind, entry.attempt) == ("launched", 2)]
+        again = eventually(
+            lambda: [said for said in steps_of(cluster, job_id) if said["at"] > launched_s] or None,
+            "it doesn't go on",
+            cluster.said,
+            LOADING_S,
         )
+        assert again[0]["step"] == saved + 1
         cluster.client.cancel(job_id)
         cluster.wait_state(job_id, JobState.CANCELLED)
 

@@ -247,11 +247,16 @@ def test_a_drain_ends_a_loan_in_time_and_the_job_goes_on_where_it_was(tmp_path: 
 @pytest.mark.parametrize("policy", ["aryl", "aryl:no-loaning"])
 def test_a_drain_that_is_taken_back_in_time_leaves_the_loan_as_it_was(policy: str, tmp_path: Path) -> None:
     """L7: whether the policy would lend the server anyway, or an operator has."""
-    with live_cluster(tmp_path, policy=policy, cluster={"inference": {"servers": 1}}) as cluster:
+    with live_cluster(
+        tmp_path, policy=policy, cluster={"training": {"servers": 1}, "inference": {"servers": 1}}
+    ) as cluster:
         cluster.demand(0)
         if policy != "aryl":
             cluster.client.give("I1")
-        job = cluster.submit("guest", gpu_types=ON_LOAN, env={"STEPS": "100000"})
+        # The only training server is taken.
+        cluster.wait_workers(cluster.submit("host", 4, env={"STEPS": "100000"}), 4)
+        both = {"V100": 1.0, "T4": 1.0}
+        job = cluster.submit("guest", gpu_types=both, env={"STEPS": "100000"})
         cluster.wait_state(job, JobState.RUNNING)
         draining = cluster.client.drain("I1", deadline_s=600)
         assert (draining.draining, draining.jobs) == (True, [job])

@@ -276,6 +276,7 @@ class Cluster:
         self.live_by_priority: dict[int, int] = {}
         self.project_gpus: dict[str, int] = {}  # of base workers
         self.grown_s = float("-inf")  # when a running job last got more workers
+        self.elastic_launched_s = float("-inf")  # when a job with flexible demand was last launched
         self.moved_s = float("-inf")  # when flexible workers last left for the sake of another job's growth
         self.scaled_in_s = float("-inf")  # when flexible workers last had to make room
         self._stands: dict[tuple[int, tuple[tuple[str, float], ...], bool], tuple[Stand, ...]] = {}

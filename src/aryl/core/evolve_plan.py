@@ -65,6 +65,8 @@ def _launch(cluster: Cluster, step: Launch) -> None:
     for slot in step.slots:
         add_slot(cluster, job, slot, cluster.now)
     enter_live(cluster, job)
+    if job.elastic:
+        cluster.elastic_launched_s = cluster.now
 
 
 def _resize(cluster: Cluster, step: Resize) -> None:

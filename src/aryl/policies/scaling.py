@@ -33,7 +33,7 @@ from aryl.policies.sharing import capacity_of, ground_of, share_out
 
 # Where resizes cost nothing, a tie or a rounding error is still no reason to move workers back and forth.
 LEAST_GAIN_S = 1e-3
-# How long GPUs that were given up wait for the next round where jobs stand on several shelves.
+# How long the next round waits where one alone may not settle everything.
 MOMENT_S = 1.0
 
 
@@ -65,6 +65,14 @@ class Scaling:
         if cluster.now == cluster.moved_s and any(job.spec.heterogeneous for job in cluster.elastic.values()):
             # Jobs that stand on several shelves tie these together, and sharing out one after the other may
             # not come to rest at once; so the next round is a moment later.
+            draft.wake_at(cluster.now + MOMENT_S)
+            return
+        if cluster.now == cluster.elastic_launched_s and any(
+            job.launched_s == cluster.now and (job.spec.heterogeneous or job.spec.sizes)
+            for job in cluster.growable.values()
+        ):
+            # What such a job can take at its launch and what it can take later differ; so whoever has stood
+            # back for it does so for a moment.
             draft.wake_at(cluster.now + MOMENT_S)
             return
         shelves = sorted(range(len(cluster.free.shelves)), key=lambda n: not cluster.free.shelves[n].loaned)
@@ -127,9 +135,6 @@ class Scaling:
         growers = []
         for job in cluster.growable.values():
             if not draft.may_grow(job) or job.spec.job_id in draft.awaiting:
-                continue
-            if job.spec.heterogeneous and job.launched_s == cluster.now:
-                draft.wake_at(cluster.now + MOMENT_S)
                 continue
             if job.scaled_in_s == cluster.now:
                 continue  # what it has just given up it must not take elsewhere in the same breath

@@ -1,4 +1,4 @@
-"""What `aryl serve` says when it can't: one line, the exit code that tells whose fault it is, and nothing left
+"""What `aryl serve` says when it can't: one line and the exit code that tells whose fault it is. Nothing is left
 behind, neither half-written files nor processes.
 """
 
@@ -65,12 +65,14 @@ def serve(
     monkeypatch.setitem(sys.modules, "pynvml", None)  # without the driver's library no machine has GPUs
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     root = logging.getLogger()
-    loggers, level = list(root.handlers), root.level
+    handling = list(root.handlers)
+    levels = {name: logging.getLogger(name).level for name in ("root", "aryl", "aryl.api")}
     yield Serve(tmp_path, capsys)
     for number, handler in handlers.items():
         signal.signal(number, handler)
-    root.handlers[:] = loggers
-    root.setLevel(level)
+    root.handlers[:] = handling
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
 
 
 def one_line(done: Done, code: int) -> str:
@@ -177,6 +179,7 @@ def test_a_port_that_is_taken_is_named_and_nothing_of_the_cluster_begins(
     assert line == f"can't listen on 127.0.0.1, port {port}: [Errno 98] Address already in use"
     assert pids_with(str(tmp_path)) == []
     assert not (tmp_path / "state" / "supervisor").exists()
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
     with closing(sqlite3.connect(tmp_path / "state" / "aryl.db")) as store:
         assert store.execute("SELECT count(*) FROM journal").fetchone() == (0,)
 

@@ -56,7 +56,7 @@ def test_a_job_grows_to_an_allowed_size_only() -> None:
     scene = Scene(*servers(1))
     scene.run("other", {"T1": 1})
     scene.run("E", {"T1": 2}, most=8, sizes=(2, 4, 8))
-    scene.carry_out()
+    scene.at(1.0).carry_out()
     assert sizes(scene)["E"] == 4
 
 
@@ -64,7 +64,7 @@ def test_what_an_allowed_size_can_not_use_goes_to_another_job() -> None:
     scene = Scene(*servers(1))
     scene.run("E", {"T1": 2}, most=8, sizes=(2, 4, 8), estimate_s=7200.0)
     scene.run("F", {"T1": 1}, most=8, estimate_s=600.0)
-    scene.carry_out()
+    scene.at(1.0).carry_out()
     assert sizes(scene) == {"E": 4, "F": 4}
 
 
@@ -284,13 +284,17 @@ def test_speeds_enter_the_values_when_slower_gpus_make_jobs_slower() -> None:
     scene.run("loaned", {"I1": 5}, fungible=True)
     scene.run("X", {"I1": 2}, most=3, fungible=True, estimate_s=60.0)
     scene.run("Y", {"T1": 2}, most=3, fungible=True, heterogeneous=True, estimate_s=100.0)
-    assert [one.job_id for one in scene.decide().rescales] == ["X"]
+    assert [one.job_id for one in scene.at(1.0).decide().rescales] == ["X"]
 
 
-def test_a_heterogeneous_job_grows_a_moment_after_its_launch_not_at_once() -> None:
+@pytest.mark.parametrize("picky", [{"heterogeneous": True}, {"sizes": (2, 8)}])
+def test_a_moment_passes_after_the_launch_of_a_job_that_is_particular(picky: dict[str, object]) -> None:
+    """Whoever has stood back for it at its launch would otherwise take its place at once."""
     scene = Scene(*servers(1), *t4(1)).lend("I1")
-    scene.run("E", {"T1": 2}, most=8, fungible=True, heterogeneous=True)
+    scene.run("E", {"I1": 2}, most=8, fungible=True, **picky)
+    scene.run("other", {"T1": 2}, most=6)
     decision = scene.decide()
     assert (decision.empty, decision.wake_at_s) == (True, 1.0)
     scene.at("1s").carry_out()
     assert slots(scene, "E") == {"I1": 6}
+    assert slots(scene, "other") == {"T1": 4}

@@ -50,7 +50,7 @@ def test_a_worker_finds_what_it_was_given_and_nothing_of_the_supervisor(bench: B
     assert found["umask"] == 0o022
     assert found["files"][:3] == [0, 1, 2]
     assert len(found["files"]) == 4  # the last is the listing's own
-    assert found["ignored"] == ["USR1", "USR2", "PIPE"]  # PIPE is Python's own
+    assert found["ignored"] == ["PIPE"]  # Python's own
     assert found["blocked"] == []
 
 

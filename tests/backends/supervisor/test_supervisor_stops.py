@@ -145,6 +145,16 @@ def test_a_helper_without_a_handler_does_not_die_of_the_notice(bench: Bench) -> 
     assert bench.said() == "ready\nnoticed None\n"
 
 
+def test_a_shell_can_trap_the_notice(bench: Bench) -> None:
+    client = bench.connect()
+    script = "trap 'echo noticed; exit 75' USR1; echo ready; while :; do sleep 0.05; done"
+    client.start([bench.spec("/bin/sh", "-c", script)])
+    bench.wait_until_said("ready")
+    client.stop([key()], soon("USR1", term_in_s=3600))
+    assert bench.exited(key()).exit_code == 75
+    assert bench.said().splitlines() == ["ready", "noticed"]
+
+
 def test_the_notice_waits_for_a_program_that_is_still_loading_and_comes_once(bench: Bench) -> None:
     client = bench.connect()
     client.start(

@@ -120,9 +120,6 @@ def _clear(files: tuple[int, int], gate: int, failure: int) -> None:
     for number in signal.valid_signals():
         with contextlib.suppress(OSError):  # KILL and STOP
             signal.signal(number, signal.SIG_DFL)
-    # A notice that comes before the program has its handler does no harm.
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, files)

@@ -1,5 +1,5 @@
-"""What `aryl serve` says when it can't: one line and the exit code that tells whose fault it is. Nothing is left
-behind, neither half-written files nor processes.
+"""What `aryl serve` says when it can't: one line, and the exit code that tells whose fault it is. It leaves
+nothing behind, neither half-written files nor processes.
 """
 
 from __future__ import annotations

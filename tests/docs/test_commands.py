@@ -46,6 +46,8 @@ NOT_RUN = {
         "docs/explanation/evaluation.md",
         "python -m benchmarks.evaluation --write docs/explanation/evaluation.md",
     ),
+    ("docs/explanation/live-performance.md", "make bench"),
+    ("docs/explanation/live-performance.md", "python -m benchmarks.live_load"),
     ("docs/explanation/performance.md", "make bench"),
     ("docs/explanation/performance.md", "python -m benchmarks.engine --profile"),
 }

@@ -54,14 +54,16 @@ def split_starts(cluster: Cluster, decision: Decision) -> tuple[list[Start], lis
     """The starts whose whole place is free now, and those whose place has to be claimed; both in order.
 
     Claims are served from leaving GPUs first, those that this decision vacates among them; so a claim takes
-    free GPUs from the starts behind it only as far as it exceeds these.
+    free GPUs from the starts behind it only as far as it exceeds these. Free GPUs that running jobs grow onto
+    aren't free for a start.
     """
     vacated: dict[str, int] = {}
+    placed: dict[str, int] = {}
     for preemption in decision.preemptions:
         _count(vacated, cluster.live[preemption.job_id].slots.values())
     for rescale in decision.rescales:
         _count(vacated, rescale.remove)
-    placed: dict[str, int] = {}
+        _count(placed, rescale.add)
     claimed: dict[str, int] = {}
 
     def free_now(server_id: str) -> int:

@@ -123,7 +123,7 @@ class LiveControl:
             _check_limits(job_file, least, most)
             return (LimitsChanged(now_s, job_id, least, most),)
 
-        lead.driver.inbox.do(events)
+        lead.driver.inbox.do(events, alone=True)
         return self.job(job_id)
 
     def job(self, job_id: str) -> JobView:
@@ -297,7 +297,7 @@ class LiveControl:
         return row
 
     def _operate(self, events: Callable[[Cluster, float], Sequence[Event]]) -> None:
-        self._leading().driver.inbox.do(events)
+        self._leading().driver.inbox.do(events, alone=True)
 
     def _server(self, server_id: str) -> ServerView:
         return next(server for server in self.servers() if server.server == server_id)

@@ -162,12 +162,17 @@ class LiveDriver:
         assert cluster is not None
         now_s = max(self._clock.now(), cluster.now)
         heard: list[tuple[int, ev.Event]] = []
+        obeyed = False
         for note in notes:
             match note:
                 case Question():
                     _answer_question(note, cluster)
+                case Command() if note.alone and obeyed:
+                    self.inbox.put(note)  # its turn is the next one
                 case Command():
-                    heard += self._obey(note, cluster, now_s)
+                    events = self._obey(note, cluster, now_s)
+                    obeyed = obeyed or bool(events)
+                    heard += events
                 case Happened():
                     heard += [(_USER, event) for event in note.events(cluster, now_s)]
                 case NewJob():

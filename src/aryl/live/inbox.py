@@ -37,11 +37,13 @@ class Command:
     """Something that somebody wants done. `events` says what happens, or raises; it gets the state and the
     time.
 
-    It is called by the loop's thread.
+    It is called by the loop's thread. What is asked `alone` depends on the state: it never shares a turn with
+    another command, whose effect it would not see.
     """
 
     events: Callable[[Cluster, float], Sequence[Event]]
     answer: Future[None] = field(default_factory=Future)
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +90,11 @@ class Inbox:
             return []
         return notes + self._rest()
 
-    def do(self, events: Callable[[Cluster, float], Sequence[Event]]) -> None:
+    def do(self, events: Callable[[Cluster, float], Sequence[Event]], *, alone: bool = False) -> None:
         """Have something done, and wait until it is in the journal. Raises what `events` raises, and
         UnreachableError if the loop doesn't answer.
         """
-        command = Command(events)
+        command = Command(events, alone=alone)
         self._ask(command, command.answer)
 
     def ask(self, question: Callable[[Cluster], T], within_s: float = ANSWER_WITHIN_S) -> T:

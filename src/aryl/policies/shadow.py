@@ -18,6 +18,9 @@ from aryl.policies.placement import Scatter, place_base
 
 Vacated = list[tuple[str, int]]  # GPUs by server
 
+# Who is leaving is there until the world says otherwise, even where leaving takes no time.
+NOT_YET_S = 1.0
+
 
 class Shadow(NamedTuple):
     """The earliest expected start (absolute seconds), the place, and the jobs that have to end before."""
@@ -95,7 +98,7 @@ def _ends(draft: Draft, priority: int) -> Iterator[tuple[float, int, str, Vacate
         if (gpus := draft.unclaimed_gpus(server)) > 0
     ]
     if leaving:
-        yield now + cluster.vacate_s, -1, "", leaving
+        yield now + max(cluster.vacate_s, NOT_YET_S), -1, "", leaving
     for job_id, job in cluster.live.items():
         if job_id not in draft.preemptions:
             gives_way = job.spec.priority <= priority

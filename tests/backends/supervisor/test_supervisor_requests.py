@@ -16,6 +16,7 @@ from aryl.backends.supervisor.protocol import (
     MAX_LINE_BYTES,
     MAX_REPORT_BYTES,
     VERSION,
+    StartRefused,
     WorkerExited,
     WorkerReported,
     WorkerStarted,
@@ -192,6 +193,26 @@ def test_an_odd_spec_is_refused_by_the_client_too(bench: Bench) -> None:
     client = bench.connect()
     with pytest.raises(ArylError, match="cwd: expected an absolute path"):
         client.start([bench.spec("true", cwd="relative")])
+
+
+def test_what_nobody_waited_for_and_is_refused_comes_as_an_event(bench: Bench) -> None:
+    client = bench.connect()
+    client.start([bench.spec("sleep", "1000", which=key(1)), bench.spec("true", cwd="relative")], wait=False)
+    refused = bench.event(StartRefused)
+    assert refused.keys == (key(1), key())
+    assert "cwd: expected an absolute path" in refused.reason
+    assert client.list() == []
+
+
+def test_requests_that_nobody_waits_for_keep_their_order(bench: Bench) -> None:
+    client = bench.connect()
+    keys = [key(rank) for rank in range(40)]  # more than one request holds
+    client.start([bench.spec("true", which=which) for which in keys], wait=False)
+    assert [status.key for status in client.list()] == keys
+    for which in keys:
+        bench.exited(which)
+    assert client.forget("job-1", 1, wait=False) == ()
+    assert client.list() == []
 
 
 def test_an_environment_that_is_no_utf8_survives(bench: Bench) -> None:

@@ -264,13 +264,25 @@ def test_a_daemon_that_may_be_of_two_workers_goes_with_the_last_of_them(bench: B
     client = bench.connect()
     client.start([bench.spec("sleep", "1000", which=key(1))])
     bench.event(WorkerStarted, lambda event: event.status.key == key(1))
-    client.start([bench.python(f"{_ESCAPE}\nescape('daemon.pid')")])
+    elsewhere = "null = os.open(os.devnull, os.O_WRONLY); os.dup2(null, 1); os.dup2(null, 2)"
+    client.start([bench.python(f"{_ESCAPE}\n{elsewhere}\nescape('daemon.pid')")])
     bench.exited(key(0))
     daemon = bench.number("daemon.pid")
     assert lives(daemon)
     client.stop([key(1)], soon())
     bench.exited(key(1))
     assert not lives(daemon)
+
+
+def test_a_daemon_that_prints_into_the_log_of_its_worker_goes_with_it(bench: Bench) -> None:
+    client = bench.connect()
+    client.start([bench.spec("sleep", "1000", which=key(1))])
+    bench.event(WorkerStarted, lambda event: event.status.key == key(1))
+    client.start([bench.python(f"{_ESCAPE}\nescape('daemon.pid')")])
+    bench.exited(key(0))
+    assert not lives(bench.number("daemon.pid"))
+    client.stop([key(1)], soon())
+    bench.exited(key(1))
 
 
 def test_the_schedule_is_kept_when_the_daemon_is_dead(bench: Bench) -> None:

@@ -3,14 +3,15 @@
 The supervisor is made the parent of every process whose own parent dies, so all that workers of its own
 started, however they hid it, is below it. What is below the first process of a worker is that worker's. A
 process that came to us because its parent died is known from an earlier look, or by its control group, or by
-the mark in its environment, or by its session or process group; and if all that fails it belongs to the last
-of the workers that were there before it: it mustn't outlive them all.
+the mark in its environment, or by the log that it prints into, or by its session or process group; and if all
+that fails it belongs to the last of the workers that were there before it: it mustn't outlive them all.
 
 Of workers that an earlier supervisor started only the mark, the control group and the first process can tell.
 """
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
@@ -104,11 +105,16 @@ class _Finder:
     def _grouped(self) -> dict[int, WorkerKey]:
         return {pid: key for key, group in self._limited for pid in group.members()}
 
+    @cached_property
+    def _logs(self) -> dict[str, WorkerKey]:
+        return {os.path.realpath(worker.log_path): worker.key for worker in self._own}
+
     def owner(self, process: Process) -> tuple[WorkerKey | None, bool]:
         """Of a child of the supervisor, and whether that is certain."""
         key = self._certain(process)
         if key is None and tree.marker(process.pid).startswith(self._prefix):
             return None, True  # of a worker that has ended
+        key = key or self._printing(process)
         key = key or self._numbers.get(process.session) or self._numbers.get(process.group)
         if key is not None:
             return key, True
@@ -120,6 +126,13 @@ class _Finder:
                 return only, False
             case _:  # whoever of them is the last will have it
                 return UNDECIDED, False
+
+    def _printing(self, process: Process) -> WorkerKey | None:
+        """The worker whose log it prints into."""
+        for path in tree.outputs(process.pid):
+            if path in self._logs:
+                return self._logs[path]
+        return None
 
     def inherited(self, process: Process) -> WorkerKey | None:
         """Of a process that isn't below the supervisor."""

@@ -51,8 +51,8 @@ def _start(directory: Path, python: str, linger_s: float, deadline: float) -> No
     """Returns when it listens, or when another one has the lock."""
     command = [python, "-P", "-m", "aryl.backends.supervisor"]
     command += ["--dir", str(directory), "--linger", repr(linger_s), "--detach"]
-    # Workers can read their parent's environment, so it has no more of the daemon's than they have themselves.
-    # It runs the same Aryl as this one, wherever that was imported from.
+    # Workers can read their parent's environment, so it has no more of the daemon's than they have
+    # themselves. It runs the same Aryl as this one, wherever that was imported from.
     environment = {name: os.environ[name] for name in INHERITED if name in os.environ}
     environment["PYTHONPATH"] = str(Path(aryl.__file__).parent.parent)
     try:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -94,6 +95,10 @@ def deliver(process: Process, number: int) -> bool:
             os.close(handle)
 
 
+# The number of the system call behind `sigwait`, on x86-64 and on arm64.
+_SIGTIMEDWAIT = (b"128", b"137")
+
+
 class Ear(Enum):
     """What a process would do with a signal that is sent to it to tell it something."""
 
@@ -115,7 +120,25 @@ def ear(process: Process, number: int) -> Ear:
         return Ear.OPEN
     if b"Blk" in has:
         return Ear.BLOCKED
-    return Ear.DEAF if b"Ign" in has else Ear.NONE
+    if b"Ign" in has:
+        return Ear.DEAF
+    return Ear.OPEN if _waits_for(process.pid, bit) else Ear.NONE
+
+
+def _waits_for(pid: int, bit: int) -> bool:
+    """Whether a thread sits in `sigwait` for the signal. The kernel unblocks it for so long, and nothing in
+    the status tells; the system call under way does, and the set that it was given.
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/syscall", "rb") as file:
+                call = file.read().split()
+            if call[:1] and call[0] in _SIGTIMEDWAIT:
+                with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+                    memory.seek(int(call[1], 16))
+                    if int.from_bytes(memory.read(8), "little") & bit:
+                        return True
+    return False
 
 
 def ticks_now() -> int:
@@ -132,3 +155,10 @@ def marker(pid: int) -> str:
         return ""
     _, found, rest = data.partition(b"\0" + _MARKER_BYTES)
     return rest.partition(b"\0")[0].decode("utf-8", "replace") if found else ""
+
+
+def outputs(pid: int) -> Iterator[str]:
+    """The files that standard output and errors of the process go to."""
+    for number in (1, 2):
+        with contextlib.suppress(OSError):
+            yield os.readlink(f"/proc/{pid}/fd/{number}")

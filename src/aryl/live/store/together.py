@@ -53,6 +53,11 @@ class Together(Generic[Wanted, Answer]):
             raise mine.answer
         return mine.answer
 
+    @property
+    def waiting(self) -> int:
+        """How many are left for the next turn."""
+        return len(self._waiting)
+
     def _carry_out(self, batch: Sequence[_Turn[Wanted, Answer]]) -> None:
         try:
             answers = self._write([turn.wanted for turn in batch])

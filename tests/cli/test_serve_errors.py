@@ -141,14 +141,6 @@ def test_a_state_folder_that_cannot_be_made_is_named(
     nothing_is_left(tmp_path, "taken")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_state_folder_that_may_not_be_written_is_named(tmp_path: Path, serve: Serve) -> None:
-    (tmp_path / "state").mkdir(mode=0o500)
-    line = one_line(serve(), 2)
-    assert line == f"state: can't be used: Permission denied (found '{tmp_path}/state')"
-    nothing_is_left(tmp_path, "state")
-
-
 def test_a_store_that_leads_nowhere_is_named_without_its_password(tmp_path: Path, serve: Serve) -> None:
     with closing(socket.socket()) as held:
         held.bind(("127.0.0.1", 0))  # nobody listens there

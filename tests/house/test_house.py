@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import yaml
@@ -66,6 +67,11 @@ def test_no_source_file_is_over_400_lines() -> None:
     lengths = {name: text.count("\n") for name, text in texts().items() if re.match(r"src/.*\.py$", name)}
     assert len(lengths) > 50
     assert {name: length for name, length in lengths.items() if length > MOST_LINES} == {}
+
+
+def test_no_two_test_files_have_one_name() -> None:
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_nothing_of_a_workplace_or_a_package_registry_is_in_the_project() -> None:

@@ -137,12 +137,14 @@ def test_after_the_end_nobody_waits() -> None:
             ask()
 
 
-def test_whoever_asks_while_the_loop_ends_is_answered_all_the_same() -> None:
-    """Between the look whether it is open and the note there is a moment in which it may be closed."""
-    for _ in range(200):
-        inbox = Inbox()
-        with ThreadPoolExecutor(4) as pool:
-            asking = [pool.submit(inbox.ask, lambda _: 1) for _ in range(3)]
-            pool.submit(inbox.close)
-            for waiting in asking:
-                assert isinstance(waiting.exception(LONG_S), UnreachableError)
+class ClosesInBetween(Inbox):
+    """Is closed in the moment between the look whether it is open and the note."""
+
+    def put(self, note: Note) -> None:
+        self.close()
+        super().put(note)
+
+
+def test_whoever_asks_while_the_loop_ends_is_told_so() -> None:
+    with pytest.raises(UnreachableError, match=r"^the control plane has stopped$"):
+        ClosesInBetween().ask(lambda _: 1, within_s=5.0)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -350,11 +352,16 @@ def test_a_job_that_forks_its_way_out_is_gone_when_it_is_cancelled(guarded: Guar
         lambda: found if len(found := list((cluster.work / "escape").iterdir())) == 20 else None, "no escape"
     )
     numbers = [int(path.name.removeprefix("escaped-")) for path in pids]
-    assert not any(is_zombie(pid) for pid in numbers)
-    assert guarded.ask("alice", "POST", f"/v1/jobs/{job_id}/cancel").status_code == 200
-    assert _over(guarded, job_id)["state"] == "CANCELLED"
-    # It is over when all of it is gone, not before.
-    assert [pid for pid in numbers if not is_zombie(pid)] == []
+    try:
+        assert not any(is_zombie(pid) for pid in numbers)
+        assert guarded.ask("alice", "POST", f"/v1/jobs/{job_id}/cancel").status_code == 200
+        assert _over(guarded, job_id)["state"] == "CANCELLED"
+        # It is over when all of it is gone, not before.
+        assert [pid for pid in numbers if not is_zombie(pid)] == []
+    finally:
+        for pid in numbers:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_a_job_that_fills_its_log_costs_whoever_wants_its_end_no_more_than_that(guarded: Guarded) -> None:

@@ -234,3 +234,35 @@ def test_the_scene_refuses_a_decision_that_cannot_be() -> None:
     scene.finish("low")
     with pytest.raises(DecisionError, match="low"):
         check(scene.cluster, decision)
+
+
+def test_who_runs_within_the_share_is_safe_while_another_of_the_project_runs_beyond_it() -> None:
+    """Stopped together with that one, it would take its place back at once."""
+    scene = Scene(*servers(1), guaranteed=(("a", 4), ("b", 3)))
+    scene.run("beyond", {"T1": 4}, project="b")
+    scene.at("1m").run("within", {"T1": 2}, project="b")
+    scene.at("2m").submit("urgent", 8, priority=2, project="a")
+    assert scene.decide().empty
+    scene.submit("less", 6, priority=2, project="a")
+    assert stopped(scene.decide()) == ["beyond"]
+
+
+def test_a_job_too_large_for_its_project_s_share_leaves_those_within_it_alone() -> None:
+    """Beyond the share it could be stopped by anybody, and those within it would come back."""
+    scene = Scene(*servers(1), guaranteed=(("a", 4),))
+    scene.run("small", {"T1": 3}, project="a")
+    scene.run("other", {"T1": 5}, priority=2)
+    scene.at("1m").submit("large", 8, priority=3, project="a")
+    assert stopped(scene.decide()) == []
+    scene.submit("fits", 3, priority=1, project="a")
+    assert stopped(scene.decide()) == ["small"]
+
+
+def test_a_share_counts_what_a_job_needs_and_not_what_it_takes_on_slower_gpus() -> None:
+    slow = servers(1, "I", gpu_type="T4", speed=0.5)
+    scene = Scene(*servers(1), *slow, guaranteed=(("a", 4),)).lend("I1")
+    scene.run("full", {"T1": 8}, priority=3)
+    scene.run("small", {"I1": 3}, project="a", fungible=True)
+    assert scene.cluster.jobs["small"].gpus == 6
+    scene.at("1m").submit("urgent", 4, priority=1, fungible=True)
+    assert scene.decide().empty

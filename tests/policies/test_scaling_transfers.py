@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.policies.scaling_scenes import resized, resizes, sizes
+from tests.policies.scaling_scenes import EAGER, resized, resizes, sizes
 
+from aryl.core import events as ev
 from aryl.core.model import Slot
 from aryl.core.plan import Cause
 from aryl.testing import Scene, experiment, job, run_scenario, servers
@@ -138,3 +139,43 @@ def test_aryl_las_ignores_estimates(policy: str, grows: str) -> None:
     scene.at("1h").run("long", {"T1": 4}, most=6, estimate_s=36_000.0)
     scene.carry_out()
     assert sizes(scene)[grows] - {"old": 2, "long": 4}[grows] == 2
+
+
+# What one pass sees of itself.
+
+
+def test_a_job_that_grows_in_one_place_gives_nothing_up_in_another_at_the_same_time() -> None:
+    """It would come to 4 workers, which it isn't allowed to have."""
+    scene = Scene(*servers(1), *servers(1, "I"), policy=EAGER).lend("I1")
+    scene.run("full", {"I1": 5}, fungible=True)
+    scene.run("E", {"T1": (1, 1)}, most=7, sizes=(1, 2, 5, 7), fungible=True, estimate_s=600.0)
+    scene.run("F", {"T1": 2}, most=3, estimate_s=36_000.0)
+    scene.run("rest", {"T1": 4})
+    assert [(one.job_id, one.add, one.remove) for one in scene.at(1.0).decide().rescales] == [
+        ("E", (Slot("I1", 0, 3, 1),), ())
+    ]
+
+
+def test_what_a_preemption_leaves_over_is_counted_on_in_the_same_pass() -> None:
+    scene = Scene(*servers(1, gpus=9), policy=EAGER)
+    scene.run("victim", {"T1": 4})
+    scene.run("G", {"T1": 2}, most=6, sizes=(2, 6), estimate_s=36_000.0, priority=2)
+    scene.run("H", {"T1": (1, 2)}, estimate_s=60.0, priority=2)
+    scene.at(1.0).submit("urgent", 2, priority=1)
+    plan = scene.carry_out()
+    # Two of the victim's four GPUs are left over; G needs two more.
+    assert [(step.job_id, step.remove) for step in resizes(plan)] == [("H", (Slot("T1", 0, 2, 1),))]
+
+
+def test_a_job_does_not_start_on_gpus_that_another_grows_onto() -> None:
+    """One GPU is idle: what leaves covers all claims, so a gang or a growth can have it, but not both."""
+    scene = Scene(*servers(1), policy="aryl:scaling", vacate_s=3.0)
+    scene.run("A", {"T1": (2, 1)}, estimate_s=2.0)
+    scene.run("B", {"T1": (4, 1)}, most=10, estimate_s=36_000.0)
+    scene.at(5.0).submit("C", 1, gpus_per_worker=2)
+    scene.carry_out()
+    scene.at(405.0).happens(ev.Vacated(405.0, "B", 1, (Slot("T1", 0, 1, 1),)))
+    scene.submit("D", 1, priority=1)
+    resized(scene).carry_out()
+    assert set(scene.cluster.claims) == {"C", "D"}
+    assert sizes(scene)["B"] == 5

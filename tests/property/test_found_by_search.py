@@ -6,9 +6,11 @@ from tests.property.watch import Ran, watched_run
 from tests.strategies import NO_OVERHEADS, Case
 
 from aryl.core import events as ev
-from aryl.core.model import Accounting, JobSpec, Pool, ServerSpec
+from aryl.core import upkeep
+from aryl.core.model import Accounting, JobSpec, Pool, ServerSpec, Slot
 from aryl.core.plan import Stop
 from aryl.sim.driver import Overheads
+from aryl.testing import Scene
 
 T4_ONLY = (("T4", 1.0),)
 
@@ -127,3 +129,59 @@ def test_claims_on_a_server_that_starts_to_drain_are_dropped() -> None:
     )
     assert run.loop.cluster.claims_dropped == 1
     assert run.accounts.finish_s["j1"] == 19.0
+
+
+def test_whoever_loses_a_claim_to_a_recall_is_looked_at_again_in_the_same_breath() -> None:
+    """When the inference side wants its server back, another has just become free."""
+    servers = (ServerSpec("T1", Pool.TRAINING, "V100", 4), ServerSpec("I1", Pool.INFERENCE, "T4", 4))
+    overheads = Overheads(0.0, 0.0, 3.0)
+    jobs = (
+        job(0, 4, 10.0),
+        job(1, 1, 90.0, 4, gpu_types=T4_ONLY, fungible=True),
+        job(2, 2, 5.0, at=8.0, gpu_types=(("V100", 1.0), ("T4", 1.0)), fungible=True),
+    )
+    case = Case(
+        ev.ClusterDeclared(0.0, servers, vacate_s=3.0),
+        jobs,
+        {"j0": 10.0, "j1": 90.0, "j2": 5.0},
+        demand=(ev.DemandReported(0.0, 0.0, 0.0), ev.DemandReported(10.0, 1.0, 1.0)),
+        overheads=overheads,
+    )
+    run = watched_run(case, "aryl")
+    assert run.loop.cluster.claims_dropped == 1
+    assert run.accounts.finish_s["j2"] == 15.0
+
+
+def test_who_is_leaving_is_there_until_the_world_says_otherwise() -> None:
+    """The fast server is empty in a moment; so nobody has to make room for W on the slow one."""
+    scene = Scene(
+        ServerSpec("A1", Pool.TRAINING, "A100", 4, 2.0),
+        ServerSpec("V1", Pool.TRAINING, "V100", 8, 1.0),
+        accounting=Accounting.SLOWER,
+    )
+    scene.run("cancelled", {"A1": 4}, gpu_types=(("A100", 2.0),))
+    scene.run("E", {"V1": (4, 4)}, gpu_types=(("V100", 1.0),))
+    scene.at(1.0).happens(ev.CancelRequested(1.0, "cancelled"))
+    scene.happens(ev.PlanCommitted(1.0, upkeep.due(scene.cluster)))
+    scene.submit("W", 4, gpu_types=(("A100", 2.0), ("V100", 1.0)))
+    assert scene.decide().empty
+    scene.vacated()
+    assert scene.decide().starts[0].slots == (Slot("A1", 4, 0, 1),)
+
+
+def test_srtf_gives_out_what_a_claim_on_leaving_gpus_leaves_free() -> None:
+    """Two GPUs are leaving and six are free: a claim of six waits for the two, and needs but four of the
+    others.
+    """
+    scene = Scene(
+        *(ServerSpec(name, Pool.TRAINING, "V100", 8) for name in ("T1", "T2")), policy="srtf", vacate_s=9.0
+    )
+    scene.run("cancelled", {"T1": 2})
+    scene.run("long", {"T2": 6}, estimate_s=9000.0)
+    scene.run("short", {"T2": 2}, estimate_s=50.0)
+    scene.at(1.0).happens(ev.CancelRequested(1.0, "cancelled"))
+    scene.happens(ev.PlanCommitted(1.0, upkeep.due(scene.cluster)))
+    scene.submit("wide", 4, gpus_per_worker=3, estimate_s=100.0)
+    scene.submit("small", 2, estimate_s=200.0)
+    scene.carry_out()
+    assert scene.cluster.jobs["small"].slots == {"T1": Slot("T1", 2, 0, 1)}

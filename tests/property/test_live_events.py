@@ -18,7 +18,7 @@ from aryl.core import upkeep
 from aryl.core.cluster import Cluster
 from aryl.core.evolve import evolve
 from aryl.core.invariants import verify
-from aryl.core.model import Accounting, Health, JobState, Slot, Tenure
+from aryl.core.model import Health, JobState, Slot, Tenure
 from aryl.core.plan import Loan, Plan
 from aryl.core.speedup import Amdahl
 from aryl.errors import IllegalTransitionError
@@ -42,7 +42,6 @@ class _Watched:
     def __init__(self, world: LiveWorld, policy: Policy) -> None:
         self.world, self.policy = world, policy
         self.decided_s = float("-inf")
-        self.claims_dropped = 0
 
     def poll(self, deadline_s: float) -> Sequence[ev.Event] | None:
         cluster = self.world.cluster
@@ -51,24 +50,10 @@ class _Watched:
         next_s = polled[0].at if polled else deadline_s
         if (polled is None or next_s > cluster.now) and self.decided_s == cluster.now:
             assert not upkeep.due(cluster).steps, "upkeep left something undone"
-            if self._rests(cluster):
-                again = self.policy.decide(cluster)
-                assert again.empty, f"at {cluster.now} s nothing happened, and yet: {again}"
+            again = self.policy.decide(cluster)
+            assert again.empty, f"at {cluster.now} s nothing happened, and yet: {again}"
             base_demand_is_not_held_back(self.policy, cluster)
         return polled
-
-    def _rests(self, cluster: Cluster) -> bool:
-        """Whether one pass has to settle everything.
-
-        Who waits for faster GPUs goes by when workers are expected to have left, and here they take their
-        time. Jobs that stand on several shelves tie these together, and take several rounds. And a recall
-        that takes the place of a claimant from it leaves that one to the next pass.
-        """
-        together = any(job.spec.heterogeneous for job in cluster.elastic.values())
-        dropped, self.claims_dropped = self.claims_dropped, cluster.claims_dropped
-        return (
-            cluster.accounting is Accounting.MORE_GPUS and not together and dropped == cluster.claims_dropped
-        )
 
     def apply(self, plan: Plan, cluster: Cluster) -> None:
         self.world.apply(plan, cluster)

@@ -20,9 +20,8 @@ def check(cluster: Cluster, decision: Decision) -> None:
     recalled = {recall.server_id for recall in decision.recall}
     lent = set(decision.lend)
     _check_loans(cluster, recalled, lent)
-    claims = {claim.claim_id for claim in cluster.claims.values()}
     for claim_id in decision.release:
-        if claim_id not in claims:
+        if all(claim.claim_id != claim_id for claim in cluster.claims.values()):
             raise DecisionError(f"claim {claim_id} is released, but there is none")
 
     touched: set[str] = set()

@@ -274,7 +274,7 @@ class Cluster:
         self.claims_made = 0
         self.claims_dropped = 0
         self.live_by_priority: dict[int, int] = {}
-        self.project_gpus: dict[str, int] = {}  # of base workers
+        self.project_gpus: dict[str, int] = {}  # of base workers, as many as on the reference type
         self.grown_s = float("-inf")  # when a running job last got more workers
         self.elastic_launched_s = float("-inf")  # when a job with flexible demand was last launched
         self.moved_s = float("-inf")  # when flexible workers last left for the sake of another job's growth
@@ -390,8 +390,8 @@ class Cluster:
 
     def refresh(self, server: Server) -> None:
         """Bring the indexes up to date with one server. For `evolve`."""
-        lane = OFF_SHELF
+        lane, free = OFF_SHELF, server.spec.gpus - server.used - max(server.held, server.leaving)
         if server.placeable:
             content = server.content if server.spec.pool is Pool.INFERENCE else Content.EMPTY
             lane = server.shelf * LANES_PER_SHELF + content
-        self.free.put(server.place, lane, server.free)
+        self.free.put(server.place, lane, free)

@@ -67,12 +67,16 @@ def split_starts(cluster: Cluster, decision: Decision) -> tuple[list[Start], lis
     claimed: dict[str, int] = {}
 
     def free_now(server_id: str) -> int:
-        server, leaves = cluster.server_by_id[server_id], vacated.get(server_id, 0)
+        server = cluster.server_by_id[server_id]
+        if plain:
+            return server.free
+        leaves = vacated.get(server_id, 0)
         busy = max(server.held + claimed.get(server_id, 0), server.leaving + leaves)
         return server.spec.gpus - (server.used - leaves) - busy - placed.get(server_id, 0)
 
     launches: list[Start] = []
     claims: list[Start] = []
+    plain = not vacated and not placed  # so it is for the first start of most decisions
     for start in decision.starts:
         if all(free_now(slot.server_id) >= slot.gpus for slot in start.slots):
             launches.append(start)
@@ -80,6 +84,7 @@ def split_starts(cluster: Cluster, decision: Decision) -> tuple[list[Start], lis
         else:
             claims.append(start)
             _count(claimed, start.slots)
+        plain = False
     return launches, claims
 
 

@@ -30,12 +30,14 @@ from aryl.core.plan import Cause
 from aryl.core.plan_edges import refuse_illegal
 from aryl.errors import IllegalTransitionError
 
+ENDLESS_S = float("inf")
+
 
 def evolve(cluster: Cluster, event: ev.Event) -> None:
     """Change the cluster by one fact. Raises IllegalTransitionError, changing nothing, for a fact that can't
     be.
     """
-    if not cluster.now <= event.at < float("inf"):  # nor is NaN a time
+    if not cluster.now <= event.at < ENDLESS_S:  # nor is NaN a time
         raise IllegalTransitionError(
             f"{type(event).__name__} at {event.at} s is no time, or before the cluster's time {cluster.now} s"
         )

@@ -195,7 +195,7 @@ def _write(cluster: Cluster, job: Job, server: Server, old: Slot | None, new: Sl
         else:
             cluster.flexible_mask &= ~(1 << server.place)
     if job.spec.project:
-        held = cluster.project_gpus.get(job.spec.project, 0) + base * per_worker
+        held = cluster.project_gpus.get(job.spec.project, 0) + base * job.spec.gpus_per_worker
         cluster.project_gpus[job.spec.project] = held
     cluster.refresh(server)
 

@@ -209,7 +209,7 @@ def _live_sets(cluster: Cluster) -> Iterator[str]:
     for job in live.values():
         priorities[job.spec.priority] = priorities.get(job.spec.priority, 0) + 1
         if job.spec.project:
-            base_gpus = sum(slot.base * slot.gpus_per_worker for slot in job.slots.values())
+            base_gpus = sum(slot.base for slot in job.slots.values()) * job.spec.gpus_per_worker
             projects[job.spec.project] = projects.get(job.spec.project, 0) + base_gpus
     if priorities != cluster.live_by_priority:
         yield "the counts of live jobs by priority are stale"

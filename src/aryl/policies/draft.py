@@ -109,6 +109,15 @@ class Draft:
         job_id = job.spec.job_id
         return job_id not in self.preemptions and job_id not in self._shed and job_id not in self._grown
 
+    def vacating(self) -> int:
+        """The places of servers that workers are leaving, or will leave by this draft; a mask."""
+        cluster = self.cluster
+        mask = cluster.leaving_mask
+        for job_id in (*self.preemptions, *self._shed):
+            for server_id in self._shed.get(job_id, cluster.live[job_id].slots):
+                mask |= 1 << cluster.server_by_id[server_id].place
+        return mask
+
     def unclaimed_gpus(self, server: Server) -> int:
         """GPUs that are being vacated on a server beyond what is claimed; claims are served first."""
         server_id = server.spec.server_id

@@ -7,7 +7,9 @@ complete place for the claimant: victims are chosen so that as few jobs as possi
 lost.
 
 Shares are of base demand: flexible workers make way for any gang, so they neither use up a share nor make
-their job a victim. What a project is guaranteed is safe from the priorities of other projects.
+their job a victim. Gangs that run within their project's share are safe from other projects, whatever their
+priorities, and from a job of their own project that is too large for the share. Otherwise shares and
+priorities could take the same place from each other for ever.
 
 How: if one victim suffices, the cheapest such; else victims are added, cheapest first, until the gang fits,
 and then each that turns out not to be needed is left alone. Count jobs, not workers: a victim that is
@@ -50,7 +52,7 @@ class Preempting:
             causes = _entitled(draft, job)
             for cause in causes:
                 victims = self._candidates(draft, job, cause, rested_only=True)
-                found = _fewest(draft, job, victims, cause, scatter)
+                found = _fewest(draft, job, victims, scatter)
                 if found is not None and faster_from_s(draft, job, scatter, found[0]) is None:
                     _carry_out(draft, job, *found, victims, cause)
                     return True
@@ -70,7 +72,7 @@ class Preempting:
         rests = []
         for cause in _entitled(draft, job):
             resting = self._candidates(draft, job, cause, rested_only=False)
-            found = _fewest(draft, job, resting, cause, scatter)
+            found = _fewest(draft, job, resting, scatter)
             if found is not None:
                 rested_s = max(self._rested_s(victim) for victim in found[1])
                 if rested_s > draft.cluster.now:
@@ -84,13 +86,13 @@ class Preempting:
     def _candidates(self, draft: Draft, job: Job, cause: Cause, *, rested_only: bool) -> list[Job]:
         """Who may be stopped for the job, cheapest first."""
         cluster, now = draft.cluster, draft.cluster.now
-        may_use = {stand.shelf for stand in cluster.stands(job.spec)}
+        may_use, safe = {stand.shelf for stand in cluster.stands(job.spec)}, _safe(draft)
         victims = [
             other
             for other in cluster.live.values()
             if other.state in LIVE_STATES
             and other.spec.job_id not in draft.preemptions
-            and _may_displace(draft, job, other, cause, ())
+            and _may_displace(draft, job, other, cause, safe)
             and (not rested_only or now >= self._rested_s(other))
             and any(cluster.server_by_id[server_id].shelf in may_use for server_id in other.slots)
         ]
@@ -112,24 +114,43 @@ def _entitled(draft: Draft, job: Job) -> tuple[Cause, ...]:
     return tuple(causes)
 
 
-def _may_displace(draft: Draft, job: Job, other: Job, cause: Cause, gone: Sequence[Job]) -> bool:
-    """Whether a job may stop another one, on top of those that are `gone` already.
-
-    What a project is guaranteed is safe from the priorities of other projects. Otherwise a share and a
-    priority could take the same place from each other for ever.
-    """
+def _may_displace(draft: Draft, job: Job, other: Job, cause: Cause, safe: dict[str, list[Job]]) -> bool:
+    """Whether a job may stop another one; `safe` are the gangs that run within their project's share."""
     mine, theirs = job.spec.project, other.spec.project
-    if cause is Cause.PRIORITY:
-        if other.spec.priority >= job.spec.priority:
-            return False
-        return mine == theirs or theirs not in draft.cluster.guaranteed or _over_share(draft, theirs, gone)
-    return mine != theirs and (not theirs or _over_share(draft, theirs, gone))
+    if cause is Cause.QUOTA:
+        return mine != theirs and other not in safe.get(theirs, ())
+    if other.spec.priority >= job.spec.priority:
+        return False
+    if other not in safe.get(theirs, ()):
+        return True
+    # One that would run beyond the share is no better than what it would take from it.
+    above = [one for one in safe[theirs] if one.spec.priority >= job.spec.priority]
+    return mine == theirs and _gang_gpus((*above, job)) <= draft.cluster.guaranteed[theirs]
 
 
-def _over_share(draft: Draft, project: str, gone: Sequence[Job]) -> bool:
-    held = _held_gpus(draft, project)
-    held -= sum(_base_gpus(job.slots.values()) for job in gone if job.spec.project == project)
-    return held > draft.cluster.guaranteed.get(project, 0)
+def _safe(draft: Draft) -> dict[str, list[Job]]:
+    """The gangs that fit into each project's share, the most important first, then those that run longest."""
+    cluster = draft.cluster
+    safe: dict[str, list[Job]] = {project: [] for project in cluster.guaranteed}
+    if not safe:
+        return safe
+    live = [job for job_id, job in cluster.live.items() if job_id not in draft.preemptions]
+    coming = [cluster.jobs[job_id] for job_id in (*cluster.claims, *draft.starts)]
+    for job in sorted(live, key=lambda job: (job.launched_s, job.spec.sequence)) + coming:
+        if job.spec.project in safe:
+            safe[job.spec.project].append(job)
+    for project, gangs in safe.items():
+        within: list[Job] = []
+        for job in sorted(gangs, key=lambda job: -job.spec.priority):
+            if _gang_gpus((*within, job)) <= cluster.guaranteed[project]:
+                within.append(job)
+        safe[project] = within
+    return safe
+
+
+def _gang_gpus(gangs: Iterable[Job]) -> int:
+    """What gangs need on the reference type: a worker that takes more GPUs on a slower one counts no more."""
+    return sum(job.min_workers * job.spec.gpus_per_worker for job in gangs)
 
 
 def _held_gpus(draft: Draft, project: str) -> int:
@@ -138,18 +159,11 @@ def _held_gpus(draft: Draft, project: str) -> int:
     Flexible workers don't count: they give way to any gang, so nobody needs a share to get past them.
     """
     cluster = draft.cluster
-    places = [claim.slots for name, claim in cluster.claims.items() if _belongs(cluster, name, project)]
-    places += [start.slots for name, start in draft.starts.items() if _belongs(cluster, name, project)]
+    coming = [
+        cluster.jobs[name] for name in (*cluster.claims, *draft.starts) if _belongs(cluster, name, project)
+    ]
     stopped = [cluster.jobs[name] for name in draft.preemptions if _belongs(cluster, name, project)]
-    return (
-        cluster.project_gpus.get(project, 0)
-        + sum(_base_gpus(slots) for slots in places)
-        - sum(_base_gpus(job.slots.values()) for job in stopped)
-    )
-
-
-def _base_gpus(slots: Iterable[Slot]) -> int:
-    return sum(slot.base * slot.gpus_per_worker for slot in slots)
+    return cluster.project_gpus.get(project, 0) + _gang_gpus(coming) - _gang_gpus(stopped)
 
 
 def _belongs(cluster: Cluster, job_id: str, project: str) -> bool:
@@ -157,7 +171,7 @@ def _belongs(cluster: Cluster, job_id: str, project: str) -> bool:
 
 
 def _fewest(
-    draft: Draft, job: Job, victims: Sequence[Job], cause: Cause, scatter: Scatter
+    draft: Draft, job: Job, victims: Sequence[Job], scatter: Scatter
 ) -> tuple[tuple[Slot, ...], tuple[Job, ...]] | None:
     """A place for the job and the victims that it takes; None if there is none, or one that needs no victim.
 
@@ -173,8 +187,6 @@ def _fewest(
             return slots, (victim,)
     chosen: list[Job] = []
     for victim in victims:
-        if not _may_displace(draft, job, victim, cause, chosen):
-            continue
         chosen.append(victim)
         if _place_without(index, draft, job, chosen, scatter) is not None:
             break

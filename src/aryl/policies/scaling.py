@@ -88,7 +88,7 @@ class Scaling:
 
     def _share_shelf(self, draft: Draft, newcomers: Sequence[Job], shelf: int, *, mixing: bool) -> None:
         cluster = draft.cluster
-        leaving = any(server.shelf == shelf for server in cluster.places(cluster.leaving_mask))
+        leaving = any(server.shelf == shelf for server in cluster.places(draft.vacating()))
         if not draft.untouched_index.shelf_free(shelf) and not cluster.shelf_flexible[shelf] and not leaving:
             return
         growers = [one for one in self._growers(draft, newcomers, shelf) if (one.slower > 1.0) == mixing]

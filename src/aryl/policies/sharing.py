@@ -26,7 +26,7 @@ Worker = tuple[Candidate, str]  # a flexible worker: whose, and on which server
 def ground_of(draft: Draft, shelf: int) -> FreeIndex:
     """What will be free on a shelf once everything that is leaving has left; a fork of the draft's index."""
     cluster, index = draft.cluster, draft.untouched_index.fork()
-    for server in cluster.places(cluster.leaving_mask):
+    for server in cluster.places(draft.vacating()):
         coming = draft.unclaimed_gpus(server)
         if server.shelf == shelf and coming > 0 and index.lane[server.place] != OFF_SHELF:
             index.give(server.place, coming)

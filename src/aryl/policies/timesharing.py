@@ -16,10 +16,13 @@ from heapq import merge
 
 from aryl.core.cluster import Cluster, Job
 from aryl.core.decision import NOTHING, Decision, Preemption
+from aryl.core.diff import split_starts
 from aryl.core.free_index import OFF_SHELF, FreeIndex
 from aryl.core.model import JobSpec
 from aryl.core.pending import Entry, QueueKey
 from aryl.core.plan import Cause, Weighed
+from aryl.policies.admission import admit, start_where_free
+from aryl.policies.displace import settle
 from aryl.policies.draft import Draft
 from aryl.policies.explain import explain_wait
 from aryl.policies.order import ORDERS, Order, by_remaining_time
@@ -72,6 +75,8 @@ class TimeSharing:
                 continue
             weighed = (Weighed(job.spec.job_id, job.lost_gpu_s(cluster.now)),)
             draft.preempt(Preemption(job.spec.job_id, Cause.ORDER, beneficiary, save=True, weighed=weighed))
+        if draft.preemptions:
+            _use_the_rest(draft)
         return draft.decision()
 
     def explain(self, cluster: Cluster, job_id: str) -> WaitReason:
@@ -113,6 +118,16 @@ class TimeSharing:
                         chosen.append(job)
                         break
         return chosen, stopped if chosen else {}
+
+
+def _use_the_rest(draft: Draft) -> None:
+    """Claims are served from leaving GPUs first, so more may be free than was left over."""
+    _, claims = split_starts(draft.cluster, draft.decision())
+    draft.claiming.update(start.job_id for start in claims)
+    touched = {slot.server_id for start in draft.starts.values() for slot in start.slots}
+    touched.update(*(draft.cluster.live[job_id].slots for job_id in draft.preemptions))
+    settle(draft, sorted(touched))
+    admit(draft, (start_where_free(Scatter.ALLOWED),), strict=False)
 
 
 def _in_the_way_of(cluster: Cluster, job: Job, trial: FreeIndex, first: dict[str, str]) -> str | None:

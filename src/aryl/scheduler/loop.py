@@ -86,7 +86,8 @@ class Loop:
         for event in polled:
             self.record(event)
             wakes = wakes or not isinstance(event, QUIET)
-        self._flush()
+        if self._journal is not None:
+            self._journal.flush()
         if wakes:
             self.decide()
         return True
@@ -174,13 +175,10 @@ class Loop:
         self.record(PlanCommitted(self.cluster.now, plan))
         # What is in the journal can be repeated after a crash; what was done without it would be forgotten.
         began_s = perf_counter()
-        self._flush()
-        self.driver.apply(plan, self.cluster)
-        self._outside_s += perf_counter() - began_s
-
-    def _flush(self) -> None:
         if self._journal is not None:
             self._journal.flush()
+        self.driver.apply(plan, self.cluster)
+        self._outside_s += perf_counter() - began_s
 
 
 def _in_words(plan: Plan) -> str:

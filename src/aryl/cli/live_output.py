@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.table import Table
 
-    from aryl.client.answers import LogPlace
-    from aryl.wire.views import JobHistory, JobList, JobView, LoanList, ServerList, ServerView
+    from aryl.wire.views import AttemptView, JobHistory, JobList, JobView, LoanList, ServerList, ServerView
 
 NOBODYS = "(other project)"
 Row = dict[str, Any]
@@ -187,7 +186,7 @@ def show_history(history: JobHistory, output: OutputFormat) -> None:
     show_view(history, rows, table, output)
 
 
-def show_attempts(places: Sequence[LogPlace], output: OutputFormat) -> None:
+def show_attempts(places: Sequence[AttemptView], output: OutputFormat) -> None:
     """The workers that have left a log."""
     rows = [document(place) for place in places]
     if output is OutputFormat.json:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aryl.cli.output import OutputFormat, console, note, plain_table, print_csv, print_json
+from aryl.cli.output import OutputFormat, console, examples, note, plain_table, print_csv, print_json
 from aryl.cli.trace_describe import curve_rows, trace_tables
 from aryl.errors import InputError
 
@@ -41,17 +41,12 @@ Window = Annotated[
 ]
 
 
-def _examples(*lines: str) -> str:
-    # Rich keeps a line of an epilog to itself only between empty ones.
-    return "\n\n".join(["Examples:", *(f"  {line}" for line in lines)])
-
-
 @trace_app.callback()
 def _trace() -> None:
     """Job traces and demand curves: list, fetch, describe, check, convert, sample, scale, draw."""
 
 
-@trace_app.command("list", epilog=_examples("aryl trace list", "aryl trace list -o json"))
+@trace_app.command("list", epilog=examples("aryl trace list", "aryl trace list -o json"))
 def list_entries(output: Output = OutputFormat.table) -> None:
     """List the traces and curves that have a name, and whether they are on this machine."""
     from aryl.traces.catalogue import locate
@@ -82,7 +77,7 @@ def list_entries(output: Output = OutputFormat.table) -> None:
         console().print(plain_table(titles, cells))
 
 
-@trace_app.command(epilog=_examples("aryl trace fetch philly", "aryl trace fetch nyc_taxi"))
+@trace_app.command(epilog=examples("aryl trace fetch philly", "aryl trace fetch nyc_taxi"))
 def fetch(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A name of 'aryl trace list'.")],
 ) -> None:
@@ -107,7 +102,7 @@ def fetch(
 
 
 @trace_app.command(
-    epilog=_examples("aryl trace describe philly", "aryl trace describe itp --window 14d,29d -o json")
+    epilog=examples("aryl trace describe philly", "aryl trace describe itp --window 14d,29d -o json")
 )
 def describe(
     source: Input, window: Window = None, limit: Limit = None, output: Output = OutputFormat.table
@@ -137,7 +132,7 @@ def describe(
             console().print(table)
 
 
-@trace_app.command(epilog=_examples("aryl trace validate jobs.csv", "aryl trace validate demand.csv -o json"))
+@trace_app.command(epilog=examples("aryl trace validate jobs.csv", "aryl trace validate demand.csv -o json"))
 def validate(source: Input, output: Output = OutputFormat.table) -> None:
     """Check a trace or a curve; the first thing that is wrong is an error with its line, and exit code 2."""
     from aryl.traces.curves import is_curve, load_curve
@@ -158,7 +153,7 @@ def validate(source: Input, output: Output = OutputFormat.table) -> None:
 
 
 @trace_app.command(
-    epilog=_examples(
+    epilog=examples(
         "aryl trace convert philly philly.parquet",
         "aryl trace convert unsorted.csv sorted.csv",
         "aryl trace convert itp basic.csv --window 14d,29d --scenario basic --seed 1",
@@ -190,7 +185,7 @@ def convert(
 
 
 @trace_app.command(
-    epilog=_examples(
+    epilog=examples(
         "aryl trace sample philly small.csv --share 10%", "aryl trace sample itp --jobs 500 --seed 7"
     )
 )
@@ -213,7 +208,7 @@ def sample(
 
 
 @trace_app.command(
-    epilog=_examples(
+    epilog=examples(
         "aryl trace scale philly busier.csv --arrivals 1.5 --copies",
         "aryl trace scale itp long.csv --durations 2",
     )
@@ -247,7 +242,7 @@ def scale(
     _write(trace, out, force)
 
 
-@trace_app.command(epilog=_examples("aryl trace fit itp itp.json", "aryl trace fit jobs.csv --window 0,7d"))
+@trace_app.command(epilog=examples("aryl trace fit itp itp.json", "aryl trace fit jobs.csv --window 0,7d"))
 def fit(
     *,
     source: Input,
@@ -269,7 +264,7 @@ def fit(
 
 
 @trace_app.command(
-    epilog=_examples(
+    epilog=examples(
         "aryl trace synth week.csv --jobs 10000 --days 7 --seed 3",
         "aryl trace synth --model mine.json --jobs 500 --days 1 --busy-gpus 200",
     )
@@ -309,7 +304,7 @@ def synth(
     _write(drawn, out, force)
 
 
-@trace_app.command("synth-curve", epilog=_examples("aryl trace synth-curve demand.csv --days 14 --peak 90%"))
+@trace_app.command("synth-curve", epilog=examples("aryl trace synth-curve demand.csv --days 14 --peak 90%"))
 def synth_curve(
     *,
     out: Out = None,

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, TypeAdapter
 
-from aryl.client.answers import LogPlace, ServerEvent, WhoView
+from aryl.client.answers import ServerEvent
 from aryl.client.patience import DEFAULT_OUTAGE_S, Patience
 from aryl.client.stream import PAUSE_S, LogReader, follow_events
 from aryl.client.transport import DEFAULT_SERVER, Parameters, Transport
@@ -26,6 +26,7 @@ from aryl.core.model import FINAL_STATES, JobState
 from aryl.errors import UnreachableError
 from aryl.wire.job_file import JobFile, to_mapping
 from aryl.wire.views import (
+    AttemptView,
     DemandRequest,
     DrainRequest,
     DryRunView,
@@ -41,6 +42,7 @@ from aryl.wire.views import (
     ServerView,
     WhatIfRequest,
     WhatIfView,
+    WhoAmI,
     WhyView,
 )
 
@@ -157,9 +159,9 @@ class ArylClient:
         """All that happened to a job, oldest first."""
         return self._ask(JobHistory, "GET", _job(job_id, "history"))
 
-    def attempts(self, job_id: str) -> list[LogPlace]:
+    def attempts(self, job_id: str) -> list[AttemptView]:
         """The workers of all attempts that have left a log."""
-        return self._ask(list[LogPlace], "GET", _job(job_id, "attempts"))
+        return self._ask(list[AttemptView], "GET", _job(job_id, "attempts"))
 
     def logs(
         self,
@@ -278,9 +280,9 @@ class ArylClient:
         """
         return follow_events(self._transport, after, Patience(self._outage_s))
 
-    def whoami(self) -> WhoView:
+    def whoami(self) -> WhoAmI:
         """Whom the server takes this client for."""
-        return self._ask(WhoView, "GET", "/v1/whoami")
+        return self._ask(WhoAmI, "GET", "/v1/whoami")
 
     def health(self) -> HealthView:
         """Whether the server leads and its loop turns. One that says it doesn't has answered, too."""

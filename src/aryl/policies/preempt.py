@@ -134,18 +134,21 @@ def _safe(draft: Draft) -> dict[str, list[Job]]:
     safe: dict[str, list[Job]] = {project: [] for project in cluster.guaranteed}
     if not safe:
         return safe
-    live = [job for job_id, job in cluster.live.items() if job_id not in draft.preemptions]
-    coming = [cluster.jobs[job_id] for job_id in (*cluster.claims, *draft.starts)]
-    for job in sorted(live, key=lambda job: (job.launched_s, job.spec.sequence)) + coming:
-        if job.spec.project in safe:
-            safe[job.spec.project].append(job)
-    for project, gangs in safe.items():
-        within: list[Job] = []
-        for job in sorted(gangs, key=lambda job: -job.spec.priority):
-            if _gang_gpus((*within, job)) <= cluster.guaranteed[project]:
-                within.append(job)
-        safe[project] = within
+    gangs = [job for job_id, job in cluster.live.items() if job_id not in draft.preemptions]
+    gangs += [cluster.jobs[job_id] for job_id in (*cluster.claims, *draft.starts)]
+    for job in sorted(gangs, key=lambda job: _importance(cluster, job)):
+        within = safe.get(job.spec.project)
+        if within is not None and _gang_gpus((*within, job)) <= cluster.guaranteed[job.spec.project]:
+            within.append(job)
     return safe
+
+
+def _importance(cluster: Cluster, job: Job) -> tuple[int, float, int]:
+    """Who comes first in a share. One that is to start counts as if it had, so that it makes no difference
+    at which point of an instant this is asked.
+    """
+    since_s = job.launched_s if job.spec.job_id in cluster.live else cluster.now
+    return -job.spec.priority, since_s, job.spec.sequence
 
 
 def _gang_gpus(gangs: Iterable[Job]) -> int:

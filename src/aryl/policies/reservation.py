@@ -27,15 +27,16 @@ class Reserving:
 
     def admit(self, draft: Draft, starters: tuple[Starter, ...], scatter: Scatter, *, strict: bool) -> None:
         """Start what can be started without delaying the reservation."""
-        started = True
-        while started:
+        before = -1
+        while len(draft.starts) > before:
+            before = len(draft.starts)
             holder, shadow = self._reservation(draft, starters, scatter)
             if holder is None or shadow is None:
                 admit(draft, starters, strict=strict)
                 return
             # Whatever starts may change who holds the reservation, and for when.
             allowed = partial(_allowed, holder=holder, shadow=shadow, start_free=starters[0])
-            started = walk_queue(draft, starters, strict, allowed)
+            walk_queue(draft, starters, strict, allowed)
 
     def holding_back(
         self, draft: Draft, starters: Sequence[Starter], scatter: Scatter, job_id: str

@@ -6,6 +6,7 @@ project has its names left out (None), never made up.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
@@ -234,6 +235,30 @@ class DemandRequest(Request):
 
     need_servers: float = Field(ge=0)
     forecast_servers: float | None = Field(default=None, ge=0)
+
+
+class RoleName(Enum):
+    """What somebody may do; each may do what those before may."""
+
+    VIEWER = "viewer"
+    USER = "user"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+
+class WhoAmI(View):
+    """Whose token it is. `project` null: all projects."""
+
+    name: str
+    role: RoleName
+    project: str | None
+
+
+class AttemptView(View):
+    """A worker that has left a log: attempts count from 1, ranks from 0."""
+
+    attempt: int
+    rank: int
 
 
 class HealthView(View):

@@ -6,7 +6,6 @@ generated clients and the tests that hold the API to it.
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Any
 
 from fastapi import FastAPI
@@ -15,7 +14,7 @@ from pydantic import RootModel
 
 from aryl.live.api.examples import EXAMPLES
 from aryl.live.api.problems import PROBLEM_TYPE, RETRY_AFTER_S
-from aryl.wire.views import Problem, View
+from aryl.wire.views import Problem
 
 DESCRIPTION = """Jobs on two pools of GPU servers, the loans between them, and why things are as they are.
 
@@ -37,30 +36,6 @@ _HEADERS = {
     401: {"WWW-Authenticate": {"schema": {"type": "string"}, "description": "`Bearer`."}},
     503: {"Retry-After": {"schema": {"type": "string"}, "description": f"Seconds, such as {RETRY_AFTER_S}."}},
 }
-
-
-class RoleName(Enum):
-    """What somebody may do; each may do what those before may."""
-
-    VIEWER = "viewer"
-    USER = "user"
-    OPERATOR = "operator"
-    ADMIN = "admin"
-
-
-class WhoAmI(View):
-    """Whose token it is. `project` null: all projects."""
-
-    name: str
-    role: RoleName
-    project: str | None
-
-
-class AttemptView(View):
-    """One worker in one attempt of a job."""
-
-    attempt: int
-    rank: int
 
 
 class AttemptList(RootModel[list[AttemptView]]):

@@ -21,11 +21,12 @@ from aryl.core.model import FINAL_STATES
 from aryl.errors import ArylError, NotFoundError
 from aryl.live.api.bodies import JobId, StrictRoute, answer
 from aryl.live.api.context import Context, Parts, Viewer
-from aryl.live.api.documents import AttemptList, AttemptView, problems
+from aryl.live.api.documents import AttemptList, problems
 from aryl.live.api.jobs import visible_job
 from aryl.live.api.problems import NOT_FOUND, ProblemError
 from aryl.live.api.streams import Stream
 from aryl.live.control import LogFile
+from aryl.wire.views import AttemptView
 
 PIECE_BYTES = 64 * 1024
 MOST_TAIL_LINES = 100_000

@@ -8,11 +8,11 @@ from fastapi import APIRouter, Request, Response
 from aryl.live.api.auth import need
 from aryl.live.api.bodies import StrictRoute, answer
 from aryl.live.api.context import Parts, Viewer, principal_of
-from aryl.live.api.documents import PROBLEM_REF, RoleName, WhoAmI, problems
+from aryl.live.api.documents import PROBLEM_REF, problems
 from aryl.live.api.metrics import CONTENT_TYPE
 from aryl.live.api.problems import NOT_ALLOWED, PROBLEM_TYPE, ProblemError
 from aryl.live.control import Role
-from aryl.wire.views import HealthView
+from aryl.wire.views import HealthView, RoleName, WhoAmI
 
 router = APIRouter(tags=["system"])
 mine = APIRouter(tags=["system"], route_class=StrictRoute)

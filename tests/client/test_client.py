@@ -12,7 +12,7 @@ from aryl.core.model import JobState
 from aryl.errors import ConflictError, InputError, NotAllowedError, NotFoundError
 from aryl.live.control import Principal, Role
 from aryl.wire.job_file import JobFile, job_file_from_mapping
-from aryl.wire.views import HealthView
+from aryl.wire.views import HealthView, RoleName
 
 
 def job_file(**values: Any) -> JobFile:
@@ -131,7 +131,7 @@ def test_a_token_says_who_it_is_and_what_is_allowed(room: StandIn, monkeypatch: 
         with ArylClient() as alice:
             assert alice.base_url == url
             who = alice.whoami()
-            assert (who.name, who.role, who.project) == ("alice", "user", "vision")
+            assert (who.name, who.role, who.project) == ("alice", RoleName.USER, "vision")
             with pytest.raises(NotAllowedError, match="operator"):
                 alice.drain("T1")
 

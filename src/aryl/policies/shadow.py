@@ -40,8 +40,8 @@ def shadow_of(
 ) -> Shadow | None:
     """The shadow of a waiting job on all its shelves or on `stands`; None if estimates can't tell.
 
-    `all_yield`: flexible workers of higher priority count as free as well, so that what they get in this
-    pass doesn't change the answer.
+    `all_yield`: flexible workers of higher priority count as free as well, and nobody is expected to end
+    sooner for having some, so that who gets them in this pass doesn't change the answer.
     """
     cluster, trial = draft.cluster, draft.untouched_index.fork()
     priority = max((job.spec.priority, *cluster.live_by_priority)) if all_yield else job.spec.priority
@@ -52,7 +52,7 @@ def shadow_of(
     if slots is not None:
         return Shadow(cluster.now, slots, ())
     behind: list[str] = []
-    for end_s, _, other_id, vacated in sorted(_ends(draft, priority)):
+    for end_s, _, other_id, vacated in sorted(_ends(draft, priority, all_yield=all_yield)):
         if end_s == float("inf"):
             return None
         if not _give(trial, cluster, vacated):
@@ -85,7 +85,7 @@ def _flexible_gpus(draft: Draft, server: Server, priority: int) -> int:
     )
 
 
-def _ends(draft: Draft, priority: int) -> Iterator[tuple[float, int, str, Vacated]]:
+def _ends(draft: Draft, priority: int, *, all_yield: bool) -> Iterator[tuple[float, int, str, Vacated]]:
     """When GPUs are expected to come free: the time, a rank that breaks ties, whose they are, and where.
 
     Besides live jobs these are workers that are leaving already, jobs whose place is still being vacated,
@@ -111,7 +111,8 @@ def _ends(draft: Draft, priority: int) -> Iterator[tuple[float, int, str, Vacate
                 for name, slot in job.slots.items()
                 if slot.base or not gives_way
             ]
-            yield now + _left_s(cluster, job, _staying(draft, job)), job.spec.sequence, job_id, held
+            kinds = _base_kinds(cluster, job) if all_yield else _staying(draft, job)
+            yield now + _left_s(cluster, job, kinds), job.spec.sequence, job_id, held
     placed = {job_id: claim.slots for job_id, claim in cluster.claims.items()}
     placed |= {job_id: start.slots for job_id, start in draft.starts.items()}
     for job_id, slots in placed.items():
@@ -133,6 +134,16 @@ def _staying(draft: Draft, job: Job) -> dict[str, int]:
     for server_id in job.slots:
         kinds[draft.cluster.server_by_id[server_id].spec.gpu_type] -= draft.shed_on(job_id, server_id)
     return {kind: workers for kind, workers in kinds.items() if workers}
+
+
+def _base_kinds(cluster: Cluster, job: Job) -> dict[str, int]:
+    """Base workers of a live job by GPU type."""
+    kinds: dict[str, int] = {}
+    for name, slot in job.slots.items():
+        if slot.base:
+            kind = cluster.server_by_id[name].spec.gpu_type
+            kinds[kind] = kinds.get(kind, 0) + slot.base
+    return kinds
 
 
 def _left_s(cluster: Cluster, job: Job, kinds: dict[str, int]) -> float:

@@ -14,7 +14,7 @@ from pydantic import RootModel
 
 from aryl.live.api.examples import EXAMPLES
 from aryl.live.api.problems import PROBLEM_TYPE, RETRY_AFTER_S
-from aryl.wire.views import Problem
+from aryl.wire.views import AttemptView, Problem
 
 DESCRIPTION = """Jobs on two pools of GPU servers, the loans between them, and why things are as they are.
 

@@ -10,6 +10,7 @@ from tests.core.helpers import cluster_of, commit, happen, job, run, stop, submi
 from aryl.backends import port
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster
+from aryl.core.evolve import evolve
 from aryl.core.model import Health, Slot
 from aryl.core.plan import Cause
 from aryl.live.facts import WITHOUT_NOTICE, Interpreter
@@ -54,13 +55,27 @@ def heard(interpreter: Interpreter, fact: port.Fact, cluster: Cluster) -> list[e
         ),
         (port.ServerDown(HEARD_UNIX_S, "T1"), ev.ServerLost(NOW_S, "T1")),
         (port.ServerStuck(HEARD_UNIX_S, "T1", True), ev.HealthChanged(NOW_S, "T1", Health.SUSPECT)),
-        (port.ServerStuck(HEARD_UNIX_S, "T1", False), ev.HealthChanged(NOW_S, "T1", Health.HEALTHY)),
     ],
 )
 def test_a_fact_is_an_event_at_the_loops_own_time(
     interpreter: Interpreter, cluster: Cluster, fact: port.Fact, event: ev.Event
 ) -> None:
     assert heard(interpreter, fact, cluster) == [event]
+
+
+@pytest.mark.parametrize(
+    ("health", "events"),
+    [
+        (Health.SUSPECT, [ev.HealthChanged(NOW_S, "T1", Health.HEALTHY)]),
+        (Health.QUARANTINED, []),
+        (Health.HEALTHY, []),
+    ],
+)
+def test_a_stuck_worker_that_is_gone_clears_its_own_suspicion_only(
+    interpreter: Interpreter, cluster: Cluster, health: Health, events: list[ev.Event]
+) -> None:
+    evolve(cluster, ev.HealthChanged(cluster.now, "T1", health))
+    assert heard(interpreter, port.ServerStuck(HEARD_UNIX_S, "T1", False), cluster) == events
 
 
 def test_a_lost_backend_is_the_drivers_business(interpreter: Interpreter, cluster: Cluster) -> None:

@@ -29,6 +29,7 @@ from aryl.live import answers, operators
 from aryl.live.config import ServeConfig
 from aryl.live.control import LogFile, Principal, Role
 from aryl.live.foresight import Foresight
+from aryl.live.hooks import Handover
 from aryl.live.lead import Lead
 from aryl.live.store import JobRow, NewJob, Store
 from aryl.live.submission import confined
@@ -264,6 +265,9 @@ class LiveControl:
                 "stalled_jobs_total": {(): float(driver.stalls)},
                 "invariant_violations_total": {(): float(lead.audit.violations)},
                 "policy_defects_total": {(): float(lead.defects.count)},
+                "handovers_total": {
+                    (("outcome", outcome.value),): float(driver.handovers[outcome]) for outcome in Handover
+                },
                 "failed_restores_total": {(): float(driver.failed_restores)},
             }
         )

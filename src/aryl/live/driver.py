@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import assert_never
@@ -62,6 +63,7 @@ class LiveDriver:
         self._hooks = HookRunner(hooks or LoanHooks(), self._released)
         self._cluster: Cluster | None = None
         self._fence = 0
+        self.handovers = Counter[Handover]()  # how loans began
         self._loans: dict[str, int] = {}  # how often each server was handed over
         self._to_answer: list[Future[None]] = []
         self._to_forget: list[tuple[str, int]] = []
@@ -263,6 +265,7 @@ class LiveDriver:
             # What comes late is about a loan that is over.
             if loan != self._loans[server_id] or not cluster.server_by_id[server_id].handing_over:
                 return ()
+            self.handovers[outcome] += 1
             if outcome is Handover.CALLED_OFF:
                 return (ev.LoanCalledOff(now_s, server_id, reason),)
             return (ev.HandedOver(now_s, server_id),)

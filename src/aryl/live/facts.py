@@ -72,8 +72,11 @@ class Interpreter:
                 self._down.add(fact.server_id)
                 yield ev.ServerLost(now_s, fact.server_id)
             case port.ServerStuck():
-                health = Health.SUSPECT if fact.stuck else Health.HEALTHY
-                yield ev.HealthChanged(now_s, fact.server_id, health)
+                # One that is gone at last clears its own suspicion, and nothing that others have found out.
+                suspected = cluster.server_by_id[fact.server_id].health is Health.SUSPECT
+                if fact.stuck or suspected:
+                    health = Health.SUSPECT if fact.stuck else Health.HEALTHY
+                    yield ev.HealthChanged(now_s, fact.server_id, health)
             case port.BackendLost():
                 pass  # the driver opens it again
             case _:

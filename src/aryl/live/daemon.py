@@ -60,17 +60,13 @@ class Daemon:
         config = self.config
         policy = parse_policy(config.policy)
         world.check_machine(config)
+        if _is_new(config.store):
+            _check_access(config, has_tokens=False)  # so that nothing is left of a start that can't be
         _make_state(Path(config.state))
         store = Store.open(config.store)
         try:
             host, port = config.address
-            if config.tokens == "required" and not store.has_tokens():
-                raise InputError(
-                    "tokens are required, and there are none",
-                    field="tokens",
-                    expected="one made with 'aryl token create'",
-                )
-            check_listen(host, store.has_tokens())
+            _check_access(config, has_tokens=store.has_tokens())
             control = LiveControl(config, store, policy, self._foresight)
             settings = Settings(open=config.tokens == "off" and not store.has_tokens(), host_names=(host,))
             api = ApiServer(make_app(control, store, settings), host, port)
@@ -138,3 +134,20 @@ def _prune(store: Store) -> None:
         store.prune_keys(time.time())
     except UnreachableError as error:
         _log.warning("idempotency keys were not pruned: %s", error)
+
+
+def _is_new(store: str) -> bool:
+    """Whether the store is a file that isn't there yet."""
+    path = store.removeprefix("sqlite:///")
+    return path != store and not Path(path).exists()
+
+
+def _check_access(config: ServeConfig, *, has_tokens: bool) -> None:
+    """Raise InputError where too many could come in, or nobody."""
+    if config.tokens == "required" and not has_tokens:
+        raise InputError(
+            "tokens are required, and there are none",
+            field="tokens",
+            expected="one made with 'aryl token create'",
+        )
+    check_listen(config.address[0], has_tokens)

@@ -83,6 +83,7 @@ def main() -> None:
     if done < STEPS:
         train.exit_saved()
     print(f"rank {train.rank()}: {STEPS} steps done", flush=True)
+    train.finish()
 
 
 if __name__ == "__main__":

@@ -101,6 +101,7 @@ def main() -> None:
         save(replica.step, replica.first_batch)
         train.exit_saved()
     print(f"worker {train.worker()}: {BATCHES} batches done", flush=True)
+    train.finish()
 
 
 if __name__ == "__main__":

@@ -191,3 +191,29 @@ def test_the_module_speaks_for_this_process(tmp_path: Path) -> None:
     assert (train.rank(), train.worker(), train.noticed()) == (0, 0, False)
     with pytest.raises(AttributeError, match="no attribute 'replicas_of_old'"):
         _ = train.replicas_of_old
+
+
+_ABORTS_WHEN_TORN_DOWN = """
+import atexit, os, sys, types
+from aryl import train
+if sys.argv[2] == "with torch":
+    sys.modules["torch"] = types.ModuleType("torch")
+class Library:
+    def __del__(self, abort=os.abort):
+        abort()
+library = Library()
+atexit.register(print, "registered")
+print("done")
+getattr(train, sys.argv[1])()
+"""
+
+
+@pytest.mark.parametrize(("how", "code"), [("finish", 0), ("exit_saved", 75)])
+def test_a_library_that_aborts_when_it_is_torn_down_spoils_no_end(how: str, code: int) -> None:
+    def ended(torch: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", _ABORTS_WHEN_TORN_DOWN, how, torch]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    with_torch = ended("with torch")
+    assert (with_torch.returncode, with_torch.stdout) == (code, "done\nregistered\n")
+    assert ended("without").returncode == -signal.SIGABRT

@@ -32,6 +32,7 @@ __all__ = [
     "checkpoint_dir",
     "exchange",
     "exit_saved",
+    "finish",
     "job_id",
     "latest",
     "leaving",
@@ -140,6 +141,11 @@ def report(
 def exchange(value: Any, timeout_s: float | None = None) -> list[Any]:
     """Everybody's `value`, in order of rank; see `Session.exchange`."""
     return _session.exchange(value, timeout_s)
+
+
+def finish() -> NoReturn:
+    """End this worker, whose work is done; see `Session.finish`."""
+    _session.finish()
 
 
 def exit_saved() -> NoReturn:

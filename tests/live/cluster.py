@@ -231,9 +231,12 @@ class LiveCluster:
         return int(next(iter(pids_with(str(self.state / "supervisor"), "aryl.backends.supervisor"))))
 
     def worker_pids(self, job_id: str) -> list[int]:
-        """The processes of a job that live."""
+        """The processes of a job that live. Other clusters may have a job of that name."""
+        ours = f"ARYL_RUN_DIR={self.state}/jobs/{job_id}/run/"
         return [
-            pid for pid in all_pids() if f"ARYL_JOB_ID={job_id}" in environment_of(pid) and not is_zombie(pid)
+            pid
+            for pid in all_pids()
+            if any(entry.startswith(ours) for entry in environment_of(pid)) and not is_zombie(pid)
         ]
 
     def close(self) -> None:

@@ -9,10 +9,11 @@ from tests.core.helpers import declared
 
 from aryl.core import events as ev
 from aryl.core import upkeep
-from aryl.core.cluster import Cluster, Job, Server
+from aryl.core.cluster import Cluster, Job
 from aryl.core.invariants import verify
 from aryl.core.model import JobSpec
 from aryl.core.plan import Plan, Step
+from aryl.core.server import Server
 from aryl.policies.catalogue import parse_policy
 from aryl.scheduler.loop import Loop
 

@@ -9,9 +9,9 @@ from tests.core.helpers import job
 from tests.core.live_cluster import Live
 
 from aryl.core import events as ev
-from aryl.core.cluster import LOAN_RETRY_S
 from aryl.core.model import Health, JobSpec, Slot
 from aryl.core.plan import Cause, Launch, Loan, Reclaim, Return, Stop, Weighed
+from aryl.core.server import LOAN_RETRY_S
 
 T4 = (("T4", 1.0),)
 

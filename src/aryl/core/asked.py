@@ -7,9 +7,10 @@ they are gone by the deadline.
 
 from __future__ import annotations
 
-from aryl.core.cluster import Cluster, Job, Server
+from aryl.core.cluster import Cluster, Job
 from aryl.core.model import LIVE_STATES, Slot, Tenure, largest_allowed
 from aryl.core.plan import Cause, Loan, Reclaim, Resize, Step, Stop
+from aryl.core.server import Server
 
 
 def due(cluster: Cluster) -> list[Step]:

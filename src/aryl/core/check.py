@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aryl.core.cluster import Cluster, Job, Server
+from aryl.core.cluster import Cluster, Job
 from aryl.core.decision import Decision, Rescale
 from aryl.core.diff import split_starts
 from aryl.core.model import JobState, Pool, Slot, Tenure, allowed_size
+from aryl.core.server import Server
 from aryl.errors import DecisionError
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from aryl.core import events as ev
-from aryl.core.cluster import Cluster, Demand, Job, Server
+from aryl.core.cluster import Cluster, Demand, Job
 from aryl.core.evolve_plan import drop_claim, drop_claims_on, evolve_step
 from aryl.core.evolve_server import evolve_server
 from aryl.core.free_index import FreeIndex, Shelf
@@ -28,6 +28,7 @@ from aryl.core.gang import (
 from aryl.core.model import LIVE_STATES, JobSpec, JobState, Pool, ServerSpec, allowed_size, largest_allowed
 from aryl.core.plan import Cause
 from aryl.core.plan_edges import refuse_illegal
+from aryl.core.server import Server
 from aryl.errors import IllegalTransitionError
 
 ENDLESS_S = float("inf")

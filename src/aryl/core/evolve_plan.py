@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from aryl.core.cluster import Cluster, Job, Server
+from aryl.core.cluster import Cluster, Job
 from aryl.core.gang import add_slot, enter_live, leave_live, note_growth, shed, to_state
 from aryl.core.model import JobState, Tenure
 from aryl.core.plan import Cause, Launch, Loan, Reclaim, Release, Reserve, Resize, Return, Step, Stop
+from aryl.core.server import Server
 
 
 def evolve_step(cluster: Cluster, step: Step) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import assert_never
 
 from aryl.core import events as ev
-from aryl.core.cluster import Cluster, Server
+from aryl.core.cluster import Cluster
 from aryl.core.evolve_plan import change_tenure, drop_claims_on, go_home
 from aryl.core.model import Health, Pool, Tenure
+from aryl.core.server import Server
 
 ServerEvent = (
     ev.ServerReturned

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from aryl.core.cluster import Cluster, Job, Server
+from aryl.core.cluster import Cluster, Job
 from aryl.core.model import FINAL_STATES, JobState, Slot, check_job_edge
+from aryl.core.server import Server
 
 Key = TypeVar("Key", int, str)
 

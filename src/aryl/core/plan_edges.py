@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-from aryl.core.cluster import Cluster, Job, Server
+from aryl.core.cluster import Cluster, Job
 from aryl.core.model import JobState, Pool, Slot, Tenure, check_job_edge, check_tenure_edge
 from aryl.core.plan import Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Stop
+from aryl.core.server import Server
 from aryl.errors import IllegalTransitionError
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from aryl.core.cluster import Cluster, Server
+from aryl.core.cluster import Cluster
 from aryl.core.model import Health, JobState, Pool, Tenure
+from aryl.core.server import Server
 from aryl.live.clock import WallClock
 from aryl.policies.policy import Policy
 from aryl.policies.sentence import sentence

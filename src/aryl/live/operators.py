@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from aryl.core.cluster import Cluster, Server
+from aryl.core.cluster import Cluster
 from aryl.core.events import Event, GiveRequested, HealthChanged, ReclaimRequested, ServerDrained
 from aryl.core.model import Health, Pool, Tenure
+from aryl.core.server import Server
 from aryl.errors import ConflictError, NotFoundError, nearest_word
 from aryl.policies.loaning import Loaning, reclaim_instance
 from aryl.policies.policy import Policy

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aryl.core.cluster import Cluster, Job, Server
+from aryl.core.cluster import Cluster, Job
 from aryl.core.free_index import OFF_SHELF, Content, FreeIndex
 from aryl.core.model import Slot
 from aryl.core.plan import Cause
+from aryl.core.server import Server
 from aryl.policies.admission import Starter, could_fit
 from aryl.policies.draft import Draft
 from aryl.policies.gain import remaining_or_guess_s

@@ -8,11 +8,12 @@ claim may count on them.
 
 from __future__ import annotations
 
-from aryl.core.cluster import Cluster, Job, Server
+from aryl.core.cluster import Cluster, Job
 from aryl.core.decision import NOTHING, Decision, Preemption, Recall, Rescale, Start
 from aryl.core.free_index import FreeIndex
 from aryl.core.model import Slot, largest_allowed
 from aryl.core.plan import Cause
+from aryl.core.server import Server
 
 
 class Draft:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from aryl.core.cluster import LOAN_RETRY_S, Cluster, Job, Server
+from aryl.core.cluster import Cluster, Job
 from aryl.core.decision import Preemption, Recall
 from aryl.core.free_index import LANES_PER_SHELF, OFF_SHELF
 from aryl.core.model import LIVE_STATES, Tenure
 from aryl.core.plan import Cause, Weighed
+from aryl.core.server import LOAN_RETRY_S, Server
 from aryl.policies.draft import Draft
 from aryl.policies.reclaim_greedy import solve
 from aryl.policies.reclaim_problem import (

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from aryl.core.cluster import Cluster, Job, Server, Stand
+from aryl.core.cluster import Cluster, Job, Stand
 from aryl.core.free_index import OFF_SHELF, FreeIndex
 from aryl.core.model import Slot
+from aryl.core.server import Server
 from aryl.policies.draft import Draft
 from aryl.policies.placement import Scatter, place_base
 

@@ -16,12 +16,13 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
-from aryl.core.cluster import Cluster, Job, Server
+from aryl.core.cluster import Cluster, Job
 from aryl.core.events import CancelRequested, PlanCommitted
 from aryl.core.evolve import evolve
 from aryl.core.model import JobSpec, Tenure
 from aryl.core.plan import Plan, Reclaim
 from aryl.core.progress import Progress
+from aryl.core.server import Server
 from aryl.policies.aryl import Aryl
 from aryl.policies.opportunistic import Opportunistic
 from aryl.policies.policy import Policy

@@ -163,7 +163,7 @@ def test_an_unknown_name_is_exit_code_3_with_the_nearest_one(aryl: Commands, roo
         assert aryl(*command.split(), "resnte-1") == 3, command
         assert aryl.out == ""
         assert aryl.err.endswith("error: there is no job resnte-1; did you mean 'resnet-1'?\n")
-    for command in ("server drain", "server undrain", "loan give"):
+    for command in ("server drain", "server undrain", "loan give", "loan ready"):
         assert aryl(*command.split(), "T11") == 3, command
         assert aryl.err == "error: there is no server T11; did you mean 'T1'?\n"
     assert aryl("why", "zzzzzz") == 3
@@ -175,6 +175,8 @@ def test_a_conflict_is_exit_code_4(aryl: Commands, room: StandIn) -> None:
     assert aryl("job", "resize", job_id, "--max", 4) == 4
     assert aryl.err == "error: resnet-1 is over\n"
     assert aryl("loan", "reclaim", "I1") == 4
+    assert aryl("loan", "ready", "I1") == 4
+    assert aryl.err == "error: I1 isn't being restored\n"
 
 
 def test_no_permission_is_exit_code_5(
@@ -266,6 +268,8 @@ def test_json_has_the_shape_of_the_api(aryl: Commands, room: StandIn) -> None:
     assert LoanList.model_validate(aryl.json("loan", "give", "I1")).on_loan == 1
     reclaimed = LoanList.model_validate(aryl.json("loan", "reclaim", "--deadline", "5m"))
     assert reclaimed.loans[0].deadline is not None
+    room.all_servers["I1"] = room.all_servers["I1"].model_copy(update={"restoring": True})
+    assert LoanList.model_validate(aryl.json("loan", "ready", "I1")).restoring_servers == 0
     assert JobView.model_validate(aryl.json("submit", aryl.file)).job_id == "resnet-2"
     assert JobList.model_validate(aryl.json("job", "cancel", "-y", job_id)).jobs == [room.all_jobs[job_id]]
 
@@ -303,6 +307,14 @@ def test_tables_and_csv_say_it_for_people_and_spreadsheets(aryl: Commands, room:
     assert "1 of 1 inference servers are on loan." in aryl.out
     assert aryl("loan", "list", "-o", "csv") == 0
     assert aryl.out.startswith("server,lent,")
+    room.all_servers["I1"] = room.all_servers["I1"].model_copy(update={"restoring": True})
+    assert aryl("server", "list") == 0
+    assert "up, loading" in aryl.out
+    assert aryl("loan", "list") == 0
+    assert "0 serve, 1 still loads." in " ".join(aryl.out.split())
+    assert aryl("loan", "ready", "I1") == 0
+    assert aryl.err == "I1: in service\n"
+    assert "still load" not in " ".join(aryl.out.split())
 
 
 def test_jobs_are_filtered_and_the_rest_is_mentioned(aryl: Commands, room: StandIn) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import pytest
 from tests.client.stand_in import server
@@ -44,20 +45,65 @@ def test_a_server_is_described_in_a_few_words() -> None:
         "down, quarantined, draining"
     )
     assert server_state(server("I1", handing_over=True)) == "up, handing over"
+    assert server_state(server("I1", restoring=True)) == "up, loading"
+
+
+def account(**other: Any) -> LoanList:
+    """Two of four servers lent, and a need of 2.5."""
+    plain: dict[str, Any] = {
+        "loans": [],
+        "inference_servers": 4,
+        "on_loan": 2,
+        "need_servers": 2.5,
+        "forecast_servers": 3.0,
+        "reported": None,
+        "degraded": False,
+        "shortfall_servers": 0.0,
+        "serving_servers": 2,
+        "restoring_servers": 0,
+        "headroom_servers": 0.0,
+        "lending_cap": 4,
+    }
+    return LoanList(**{**plain, **other})
 
 
 def test_the_account_of_the_inference_side_is_told_in_sentences() -> None:
-    account = LoanList(
-        loans=[],
-        inference_servers=4,
-        on_loan=2,
-        need_servers=2.5,
-        forecast_servers=3.0,
-        reported=None,
-        degraded=True,
-        shortfall_servers=0.5,
-    )
-    assert loan_account(account) == (
+    assert loan_account(account(degraded=True, shortfall_servers=0.5)) == (
         "2 of 4 inference servers are on loan. Inference needs 2.5 now and at most 3 soon. "
         "It is short of 0.5. Its reports have stopped, so nothing more is lent."
     )
+
+
+def test_servers_that_load_are_told_where_there_are_any() -> None:
+    lent = "2 of 4 inference servers are on loan."
+    assert loan_account(account(need_servers=None, forecast_servers=None)) == lent
+    loading = account(need_servers=None, serving_servers=1, restoring_servers=1)
+    assert loan_account(loading) == f"{lent} 1 serves, 1 still loads."
+    more = account(need_servers=None, serving_servers=0, restoring_servers=2)
+    assert loan_account(more) == f"{lent} 0 serve, 2 still load."
+
+
+def test_a_headroom_is_told_where_it_is_eaten_into() -> None:
+    lent = "2 of 4 inference servers are on loan. Inference needs 2.5 now and at most 3 soon."
+    assert loan_account(account(serving_servers=4, headroom_servers=1.5)) == lent
+    assert loan_account(account(serving_servers=3, headroom_servers=1.5)) == (
+        f"{lent} Of its headroom of 1.5 only 0.5 is left."
+    )
+    short = account(serving_servers=2, headroom_servers=1.5, shortfall_servers=0.5)
+    assert loan_account(short) == f"{lent} It is short of 0.5."
+
+
+@pytest.mark.parametrize(
+    ("limit", "says"),
+    [
+        ("calendar", "The calendar lets at most 2 be lent at this time."),
+        ("max_lent", "At most 2 may be lent (max_lent)."),
+        ("min_servers", "At most 2 may be lent, since the others have to stay (min_servers)."),
+    ],
+)
+def test_a_limit_is_told_once_it_is_reached(limit: str, says: str) -> None:
+    lent = "2 of 4 inference servers are on loan."
+    assert loan_account(account(need_servers=None, limit=limit, lending_cap=3)) == lent
+    for cap in (2, 1):  # it may have been lowered under what is lent
+        told = account(need_servers=None, limit=limit, lending_cap=cap)
+        assert loan_account(told) == f"{lent} {says.replace('2', str(cap))}"

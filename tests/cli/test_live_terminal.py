@@ -221,6 +221,7 @@ def test_completion_fails_silently(tab: Shell) -> None:
         "loan list",
         "loan give",
         "loan reclaim",
+        "loan ready",
         "token create",
         "token list",
         "token revoke",

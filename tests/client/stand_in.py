@@ -241,6 +241,13 @@ class StandIn:
             reported=time.time() if need else None,
             degraded=False,
             shortfall_servers=0.0,
+            serving_servers=sum(
+                one.pool is Pool.INFERENCE and one.tenure is Tenure.OWNED and not one.restoring
+                for one in self.all_servers.values()
+            ),
+            restoring_servers=sum(one.restoring for one in self.all_servers.values()),
+            headroom_servers=need.headroom_servers or 0.0 if need else 0.0,
+            lending_cap=1,
         )
 
     def give(self, server_id: str) -> LoanList:
@@ -262,6 +269,12 @@ class StandIn:
 
     def report_demand(self, demand: DemandRequest) -> LoanList:
         self.demand = demand
+        return self.loans()
+
+    def report_ready(self, server_id: str) -> LoanList:
+        if not self._server(server_id).restoring:
+            raise ConflictError(f"{server_id} isn't being restored")
+        self._server(server_id, restoring=False)
         return self.loans()
 
     def log_files(self, job_id: str) -> list[LogFile]:

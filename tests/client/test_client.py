@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.client.stand_in import PREEMPTION, StandIn, serving
+from tests.client.stand_in import PREEMPTION, StandIn, server, serving
 
 from aryl.client import ArylClient
-from aryl.core.model import JobState
+from aryl.core.model import JobState, Pool
 from aryl.errors import ConflictError, InputError, NotAllowedError, NotFoundError
 from aryl.live.control import Principal, Role
 from aryl.wire.job_file import JobFile, job_file_from_mapping
-from aryl.wire.views import HealthView, RoleName
+from aryl.wire.views import DemandRequest, HealthView, RoleName
 
 
 def job_file(**values: Any) -> JobFile:
@@ -78,8 +78,28 @@ def test_servers_are_drained_lent_and_reclaimed(client: ArylClient, room: StandI
     assert client.give("I1").on_loan == 1
     assert client.reclaim("I1", deadline_s=300).loans[0].deadline is not None
     assert client.report_demand(0.5, 1.0).need_servers == 0.5
+    assert room.demand == DemandRequest(need_servers=0.5, forecast_servers=1.0)
     assert client.loans().forecast_servers == 1.0
+    hosting = {"I1": (2, 1)}
+    told = client.report_demand(1.0, headroom_servers=2.0, measured_at=1000.0, hosting=hosting)
+    assert told.headroom_servers == 2.0
+    assert room.demand == DemandRequest(
+        need_servers=1.0, headroom_servers=2.0, measured_at=1000.0, hosting={"I1": [2, 1]}
+    )
     assert client.whatif(["fifo", "aryl"]).outcomes[1].policy == "aryl"
+
+
+def test_a_server_that_came_home_is_said_to_serve_again_once(client: ArylClient, room: StandIn) -> None:
+    room.all_servers["I1"] = server("I1", Pool.INFERENCE, restoring=True)
+    before = client.loans()
+    assert (before.serving_servers, before.restoring_servers) == (0, 1)
+    assert client.servers()[1].restoring
+    after = client.report_ready("I1")
+    assert (after.serving_servers, after.restoring_servers) == (1, 0)
+    with pytest.raises(ConflictError, match="isn't being restored"):
+        client.report_ready("I1")
+    with pytest.raises(NotFoundError, match="there is no server I9"):
+        client.report_ready("I9")
 
 
 def test_a_log_is_read_whole_by_its_end_and_by_attempt_and_rank(client: ArylClient, room: StandIn) -> None:

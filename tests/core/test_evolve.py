@@ -21,9 +21,9 @@ from tests.core.helpers import (
 from tests.property.snapshot import snapshot
 
 from aryl.core import events as ev
-from aryl.core.cluster import Cluster
+from aryl.core.cluster import Cluster, Demand
 from aryl.core.evolve import evolve
-from aryl.core.model import JobState, Slot, Tenure
+from aryl.core.model import Hosting, JobState, Slot, Tenure
 from aryl.core.plan import Cause, Launch, Loan, Plan, Reclaim, Release, Return, Step
 from aryl.errors import IllegalTransitionError
 
@@ -272,7 +272,9 @@ def test_a_recall_drops_the_claims_on_the_server() -> None:
 def test_the_inference_sides_word_is_kept() -> None:
     cluster = cluster_of(1, 2)
     happen(cluster, ev.DemandReported(7.0, 1.5, 2.0))
-    assert cluster.demand == (7.0, 1.5, 2.0)
+    assert cluster.demand == Demand(7.0, 1.5, 2.0, cluster.headroom_servers, {})
+    happen(cluster, ev.DemandReported(8.0, 1.5, 2.0, 0.25, (Hosting("I1", (2, 1)),)))
+    assert cluster.demand == Demand(8.0, 1.5, 2.0, 0.25, {"I1": (2, 1)})
 
 
 def test_a_job_thrown_out_by_a_failure_goes_to_the_head_of_its_priority() -> None:

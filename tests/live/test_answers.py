@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.core.helpers import claim, cluster_of, commit, happen, job, resize, run, stop, submit
 
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster
 from aryl.core.model import Health, JobState, Pool, Slot, Tenure
-from aryl.core.plan import Cause, Loan, Reclaim
+from aryl.core.plan import Cause, Loan, Reclaim, Return
 from aryl.live import answers
 from aryl.live.clock import WallClock
 from aryl.policies.catalogue import parse_policy
@@ -215,6 +216,7 @@ def test_loans_come_with_the_account_of_the_inference_side() -> None:
     assert (shown.loans, shown.inference_servers, shown.on_loan) == ([], 3, 2)
     assert (shown.need_servers, shown.forecast_servers, shown.reported) == (2.5, 3.0, 1001.0)
     assert (shown.degraded, shown.shortfall_servers) == (False, 1.5)
+    assert (shown.serving_servers, shown.restoring_servers, shown.headroom_servers) == (1, 0, 1.0)
     happen(cluster, ev.TelemetryLost(cluster.now))
     assert answers.loans(cluster, CLOCK, ()).degraded
 
@@ -223,6 +225,62 @@ def test_before_its_first_word_nothing_is_known_of_the_inference_side() -> None:
     shown = answers.loans(cluster_of(1, 2), CLOCK, ())
     assert (shown.need_servers, shown.forecast_servers, shown.reported) == (None, None, None)
     assert (shown.shortfall_servers, shown.degraded, shown.on_loan) == (0.0, False, 0)
+
+
+def test_the_headroom_is_what_the_inference_side_said_or_else_the_usual_one() -> None:
+    cluster = cluster_of(1, 3, headroom_servers=1)
+    assert answers.loans(cluster, CLOCK, ()).headroom_servers == 1.0
+    happen(cluster, ev.DemandReported(0.0, 1.0, 1.0, 0.5))
+    assert answers.loans(cluster, CLOCK, ()).headroom_servers == 0.5
+    happen(cluster, ev.DemandReported(0.0, 1.0, 1.0, 0.0))
+    assert answers.loans(cluster, CLOCK, ()).headroom_servers == 0.0
+
+
+def test_a_server_that_came_home_is_short_until_it_serves() -> None:
+    cluster = cluster_of(1, 3, confirms_returns=True)
+    happen(cluster, ev.DemandReported(0.0, 1.0, 1.0))
+    commit(cluster, Loan("I1"), Loan("I2"))
+    commit(cluster, Reclaim("I1", 5.0), Reclaim("I2", 5.0))
+    commit(cluster, Return("I1"), Return("I2"))
+    happen(cluster, ev.DemandReported(0.0, 2.5, 2.5))
+    shown = answers.loans(cluster, CLOCK, ())
+    assert (shown.inference_servers, shown.on_loan) == (3, 0)
+    assert (shown.serving_servers, shown.restoring_servers, shown.shortfall_servers) == (1, 2, 1.5)
+    assert [server.restoring for server in answers.servers(cluster, CLOCK)] == [False, True, True, False]
+    happen(cluster, ev.ServerLost(0.0, "I2"))
+    assert answers.gauges(cluster)["inference_restoring_servers"] == {(): 1.0}
+    happen(cluster, ev.BackInService(0.0, "I1"))
+    gauges = answers.gauges(cluster)
+    assert gauges["inference_restoring_servers"] == {(): 0.0}
+    assert gauges["inference_serving_servers"] == {(): 2.0}
+    assert gauges["inference_shortfall_servers"] == {(): 0.5}
+
+
+@pytest.mark.parametrize(
+    ("rules", "calendar", "cap", "limit"),
+    [
+        ({}, None, 4, None),
+        ({"most_lent_servers": 4}, 4, 4, None),
+        ({}, 3, 3, "calendar"),
+        ({}, 0, 0, "calendar"),
+        ({"most_lent_servers": 2}, None, 2, "max_lent"),
+        ({"least_kept_servers": 3}, None, 1, "min_servers"),
+        ({"least_kept_servers": 9}, None, 0, "min_servers"),
+        ({"most_lent_servers": 2, "least_kept_servers": 1}, 1, 1, "calendar"),
+        ({"most_lent_servers": 2, "least_kept_servers": 1}, 3, 2, "max_lent"),
+        ({"most_lent_servers": 3, "least_kept_servers": 2}, 3, 2, "min_servers"),
+        ({"most_lent_servers": 2, "least_kept_servers": 2}, 2, 2, "calendar"),
+        ({"most_lent_servers": 2, "least_kept_servers": 2}, None, 2, "max_lent"),
+    ],
+)
+def test_the_most_that_may_be_lent_comes_with_who_says_so(
+    rules: dict[str, int], calendar: int | None, cap: int, limit: str | None
+) -> None:
+    cluster = cluster_of(1, 4, **rules)
+    happen(cluster, ev.LendingLimited(0.0, calendar))
+    shown = answers.loans(cluster, CLOCK, ())
+    assert (shown.lending_cap, shown.limit) == (cap, limit)
+    assert answers.gauges(cluster)["lending_cap_servers"] == {(): float(cap)}
 
 
 def test_gauges_count_everything_once() -> None:
@@ -256,7 +314,11 @@ def test_gauges_count_everything_once() -> None:
         "servers_on_loan": 1.0,
         "servers_reclaiming": 1.0,
         "inference_need_servers": 2.5,
+        "inference_headroom_servers": 1.0,
+        "inference_serving_servers": 1.0,
+        "inference_restoring_servers": 0.0,
         "inference_shortfall_servers": 1.5,
         "inference_degraded": 0.0,
+        "lending_cap_servers": 3.0,
         "claims": 0.0,
     }

@@ -22,6 +22,7 @@ class Hooked:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.told: queue.Queue[Told] = queue.Queue()
+        self.restored: queue.Queue[tuple[str, int, str]] = queue.Queue()
         self.runners: list[HookRunner] = []
 
     def script(self, what: str, then: str = "") -> tuple[str, ...]:
@@ -48,7 +49,7 @@ echo {what} ends $ARYL_SERVER_ID >> "{self.folder}/log"
             drain_limit_s,
             on_limit,
         )
-        runner = HookRunner(hooks, lambda *told: self.told.put(told))
+        runner = HookRunner(hooks, lambda *told: self.told.put(told), lambda *told: self.restored.put(told))
         self.runners.append(runner)
         return runner
 
@@ -96,7 +97,8 @@ def test_where_nothing_has_to_be_done_it_is_done_at_once(hooked: Hooked) -> None
     runner = hooked.runner(release=(), restore=())
     runner.release("I1", 1)
     assert hooked.told.get_nowait() == ("I1", 1, Handover.DONE, "")
-    runner.restore("I1")
+    runner.restore("I1", 3)
+    assert hooked.restored.get_nowait() == ("I1", 3, "")
     assert runner.failures == 0
 
 
@@ -109,13 +111,15 @@ def test_where_nothing_has_to_be_done_it_is_done_at_once(hooked: Hooked) -> None
         (("/bin/sh", "-c", "kill -9 $$"), LONG_S, "exited with -9"),
     ],
 )
-def test_a_release_that_goes_wrong_calls_the_loan_off_and_the_server_is_restored(
+def test_a_release_that_goes_wrong_calls_the_loan_off(
     hooked: Hooked, release: tuple[str, ...], limit_s: float, reason: str
 ) -> None:
     runner = hooked.runner(release=release, drain_limit_s=limit_s)
     runner.release("I1", 1)
     assert hooked.heard() == ("I1", 1, Handover.CALLED_OFF, f"its release {reason}")
-    hooked.wait_log("restore begins I1", "restore ends I1")
+    # To restore the server is up to whoever is told.
+    assert hooked.log == []
+    assert hooked.restored.empty()
     assert runner.failures == 0
 
 
@@ -139,7 +143,7 @@ def test_a_server_that_is_wanted_back_is_restored_without_waiting_for_its_releas
     runner = hooked.runner()
     runner.release("I1", 1)
     hooked.wait_log("release begins I1")
-    runner.restore("I1")
+    runner.restore("I1", 1)
     hooked.wait_log("release begins I1", "restore begins I1", "restore ends I1")
     hooked.wait_gone("release")
     assert hooked.told.empty()
@@ -150,15 +154,16 @@ def test_a_server_that_is_lent_again_waits_for_its_restore_and_only_the_last_loa
 ) -> None:
     hooked.hold("restore")
     runner = hooked.runner()
-    runner.restore("I1")
+    runner.restore("I1", 1)
     hooked.wait_log("restore begins I1")
     runner.release("I1", 1)
-    runner.restore("I1")
+    runner.restore("I1", 2)
     runner.release("I1", 2)
     hooked.let_go("restore")
     assert hooked.heard() == ("I1", 2, Handover.DONE, "")
     hooked.wait_log("restore begins I1", "restore ends I1", "release begins I1", "release ends I1")
     assert hooked.told.empty()
+    assert hooked.restored.empty()
 
 
 def test_servers_do_not_wait_for_each_other(hooked: Hooked) -> None:
@@ -167,17 +172,42 @@ def test_servers_do_not_wait_for_each_other(hooked: Hooked) -> None:
     runner.release("I1", 1)
     runner.release("I2", 1)
     eventually(lambda: sorted(hooked.log) == ["release begins I1", "release begins I2"], "one waits")
-    runner.restore("I2")
+    runner.restore("I2", 1)
     eventually(lambda: "restore ends I2" in hooked.log, "it isn't restored")
     hooked.let_go("release")
     assert hooked.heard() == ("I1", 1, Handover.DONE, "")
 
 
-def test_a_restore_that_fails_is_counted(hooked: Hooked) -> None:
+def test_a_restore_is_told_when_it_is_over_and_not_before(hooked: Hooked) -> None:
+    hooked.hold("restore")
+    runner = hooked.runner()
+    runner.restore("I1", 7)
+    hooked.wait_log("restore begins I1")
+    assert hooked.restored.empty()
+    hooked.let_go("restore")
+    assert hooked.restored.get(timeout=LONG_S) == ("I1", 7, "")
+    hooked.wait_log("restore begins I1", "restore ends I1")
+    assert runner.failures == 0
+
+
+def test_a_restore_that_fails_is_counted_and_told(hooked: Hooked) -> None:
     runner = hooked.runner(restore=("/bin/false",))
-    runner.restore("I1")
-    eventually(lambda: runner.failures == 1, "nobody counts it")
+    runner.restore("I1", 2)
+    assert hooked.restored.get(timeout=LONG_S) == ("I1", 2, "exited with 1")
+    assert runner.failures == 1
     assert hooked.told.empty()
+
+
+def test_a_restore_that_fails_once_the_server_is_lent_again_is_counted_and_not_told(hooked: Hooked) -> None:
+    hooked.hold("restore")
+    runner = hooked.runner(restore=hooked.script("restore", then="exit 1"))
+    runner.restore("I1", 1)
+    hooked.wait_log("restore begins I1")
+    runner.release("I1", 1)
+    hooked.let_go("restore")
+    assert hooked.heard() == ("I1", 1, Handover.DONE, "")
+    assert hooked.restored.empty()
+    assert runner.failures == 1
 
 
 def test_the_end_ends_what_runs_and_tells_nothing(hooked: Hooked) -> None:
@@ -185,12 +215,13 @@ def test_the_end_ends_what_runs_and_tells_nothing(hooked: Hooked) -> None:
         hooked.hold(what)
     runner = hooked.runner()
     runner.release("I1", 1)
-    runner.restore("I2")
+    runner.restore("I2", 1)
     eventually(lambda: len(hooked.log) == 2, "they don't begin")
     runner.close()
     hooked.wait_gone("release")
     hooked.wait_gone("restore")
     assert hooked.told.empty()
+    assert hooked.restored.empty()
     assert runner.failures == 0
 
 

@@ -52,6 +52,7 @@ def test_an_undrain_also_makes_well_what_was_set_apart(health: Health) -> None:
         lambda cluster, name: operators.drain(cluster, NOW_S, name, None),
         lambda cluster, name: operators.undrain(cluster, NOW_S, name),
         lambda cluster, name: operators.give(cluster, NOW_S, name),
+        lambda cluster, name: operators.ready(cluster, NOW_S, name),
         lambda cluster, name: operators.reclaim(cluster, NOW_S, name, None, POLICY),
     ],
 )
@@ -122,6 +123,63 @@ def test_nothing_is_given_on_a_guess() -> None:
         operators.give(cluster, NOW_S, "I1")
     happen(cluster, ev.DemandReported(2.0, 0.0, 0.0))
     assert operators.give(cluster, NOW_S, "I1")
+
+
+@pytest.mark.parametrize(
+    ("rules", "calendar", "why"),
+    [
+        ({}, 1, "the calendar allows at most 1 on loan, and 1 are"),
+        ({}, 0, "the calendar allows at most 0 on loan, and 1 are"),
+        ({"most_lent_servers": 1}, None, "max_lent allows at most 1 on loan, and 1 are"),
+        ({"least_kept_servers": 2}, None, "min_servers leaves at most 1 on loan, and 1 are"),
+    ],
+)
+def test_what_a_limit_forbids_is_not_given(rules: dict[str, int], calendar: int | None, why: str) -> None:
+    cluster = asked(0.0, **rules)
+    commit(cluster, Loan("I1"))
+    happen(cluster, ev.LendingLimited(0.0, calendar))
+    with pytest.raises(ConflictError, match=f"^{why}$"):
+        operators.give(cluster, NOW_S, "I2")
+
+
+def test_what_a_limit_still_allows_is_given() -> None:
+    cluster = asked(0.0, most_lent_servers=2)
+    commit(cluster, Loan("I1"))
+    assert operators.give(cluster, NOW_S, "I2") == (ev.GiveRequested(NOW_S, "I2"),)
+    # Where all may be lent it is the need that decides.
+    happen(cluster, ev.DemandReported(0.0, 3.0, 3.0), ev.LendingLimited(0.0, 3))
+    with pytest.raises(ConflictError, match=r"^1 inference servers would be left, and 3 are needed"):
+        operators.give(cluster, NOW_S, "I2")
+
+
+def test_the_headroom_that_was_reported_counts_when_one_is_given() -> None:
+    cluster = asked(1.0, headroom_servers=2)
+    happen(cluster, ev.DemandReported(0.0, 1.0, 1.0, 1.5))
+    why = r"^2 inference servers would be left, and 3 are needed \(1 and a headroom of 1\.5\)$"
+    with pytest.raises(ConflictError, match=why):
+        operators.give(cluster, NOW_S, "I3")
+    happen(cluster, ev.DemandReported(0.0, 1.5, 1.5, 0.5))
+    assert operators.give(cluster, NOW_S, "I3")
+
+
+def test_only_a_server_that_is_being_restored_can_be_said_to_serve_again() -> None:
+    cluster = asked(0.0, confirms_returns=True)
+
+    def refused(server_id: str, why: str) -> None:
+        with pytest.raises(ConflictError, match=f"^server {server_id} {why}$"):
+            operators.ready(cluster, NOW_S, server_id)
+
+    refused("T1", "belongs to the training pool")
+    refused("I1", "isn't being restored: it is in service")
+    commit(cluster, Loan("I1"))
+    refused("I1", "isn't being restored: it is on-loan")
+    commit(cluster, Reclaim("I1", 5.0))
+    refused("I1", "isn't being restored: it is reclaiming")
+    commit(cluster, Return("I1"))
+    events = operators.ready(cluster, NOW_S, "I1")
+    assert events == (ev.BackInService(NOW_S, "I1"),)
+    happen(cluster, *events)
+    refused("I1", "isn't being restored: it is in service")
 
 
 def lent() -> Cluster:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from aryl.core import events as ev
 from aryl.core.decision import Recall
-from aryl.core.model import Slot, Tenure
+from aryl.core.model import Health, Hosting, Slot, Tenure
 from aryl.core.plan import Cause, Reclaim, Stop
+from aryl.core.server import LOAN_RETRY_S
 from aryl.testing import Scene, servers
 
 
@@ -15,6 +18,12 @@ def both_pools(training: int = 1, inference: int = 4, policy: str = "aryl", **ru
 
 def tenure(scene: Scene, server_id: str) -> Tenure:
     return scene.cluster.server_by_id[server_id].tenure
+
+
+def hosting(scene: Scene, need: float, **replicas: tuple[int, ...]) -> Scene:
+    """The inference side reports its need, and where its replicas stand."""
+    stands = tuple(Hosting(name, gpus) for name, gpus in replicas.items())
+    return scene.happens(ev.DemandReported(scene.cluster.now, need, need, None, stands))
 
 
 def test_before_the_inference_side_has_spoken_nothing_is_lent() -> None:
@@ -165,3 +174,101 @@ def test_opportunistic_takes_what_is_idle_now_and_gives_back_the_next_in_order()
     assert [step.server_id for step in plan.steps if isinstance(step, Reclaim)] == ["I3"]
     scene.vacated()
     assert tenure(scene, "I3") is Tenure.OWNED
+
+
+def test_servers_without_replicas_are_lent_before_those_that_have_to_be_emptied() -> None:
+    scene = hosting(both_pools(), 1.0, I1=(1,), I2=(), I4=(2, 1))
+    assert scene.decide().lend == ("I3", "I2", "I1")
+
+
+def test_a_server_whose_replicas_fit_nowhere_stays_and_the_pass_is_at_rest() -> None:
+    scene = hosting(both_pools(), 1.0, I1=(6,), I2=(6,), I3=(4, 4), I4=(2,))
+    scene.carry_out()
+    assert [tenure(scene, f"I{n}") for n in (1, 2, 3)] == [Tenure.OWNED] * 3
+    assert tenure(scene, "I4") is Tenure.ON_LOAN
+    assert scene.decide().empty
+
+
+def test_replicas_of_a_server_that_is_handed_over_still_need_their_place() -> None:
+    scene = hosting(both_pools(inference=3, confirms_loans=True), 1.0, I1=(4, 2), I2=(2,), I3=(2,))
+    assert scene.decide().lend == ("I3", "I2") or scene.decide().lend == ("I3",)
+    scene.carry_out()
+    assert scene.cluster.server_by_id["I3"].handing_over
+    assert tenure(scene, "I2") is Tenure.OWNED
+    scene.happens(ev.HandedOver(0.0, "I3"))
+    assert scene.decide().empty
+    hosting(scene, 1.0, I1=(4, 2), I2=(2,))
+    assert scene.decide().lend == ("I2",)
+
+
+def test_a_lost_server_s_replicas_need_a_place_before_more_is_lent() -> None:
+    scene = hosting(both_pools(inference=3), 0.0, I1=(4,), I2=(), I3=(8,))
+    scene.happens(ev.ServerLost(0.0, "I3"))
+    assert scene.decide().empty
+    hosting(scene, 0.0, I1=(4,), I2=())
+    assert scene.decide().lend == ("I2",)
+
+
+def test_replicas_on_training_servers_or_on_unknown_ones_are_no_concern() -> None:
+    scene = hosting(both_pools(inference=2), 1.0, I1=(), T1=(8,), elsewhere=(8,))
+    assert scene.decide().lend == ("I2",)
+
+
+def test_only_servers_that_are_well_and_not_draining_are_room_for_replicas() -> None:
+    def lent(*events: ev.Event) -> tuple[str, ...]:
+        scene = hosting(both_pools(inference=2), 0.0, I1=(2,), I2=(3,))
+        return scene.happens(*events).decide().lend
+
+    assert lent() == ("I1",)
+    assert lent(ev.ServerDrained(0.0, "I2", True)) == ()
+    assert lent(ev.HealthChanged(0.0, "I2", Health.QUARANTINED)) == ()
+    assert lent(ev.ReclaimRequested(0.0, "I2", 0.0)) == ("I1",)
+
+
+def test_what_stands_on_an_unwell_server_needs_no_place_but_a_draining_one_is_left() -> None:
+    def lent(*events: ev.Event) -> tuple[str, ...]:
+        scene = hosting(both_pools(inference=2), 0.0, I1=(), I2=(3,))
+        return scene.happens(*events).decide().lend
+
+    assert lent(ev.HealthChanged(0.0, "I2", Health.RESTING)) == ("I1",)
+    assert lent(ev.ServerDrained(0.0, "I2", True)) == ()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_server_that_does_not_serve_yet_is_lent_before_one_that_does(known: bool) -> None:
+    scene = both_pools(inference=3, confirms_returns=True).lend("I1").demand(3.0)
+    scene.carry_out()
+    assert scene.cluster.server_by_id["I1"].restoring
+    scene = hosting(scene, 1.0, I3=(1,)) if known else scene.demand(1.0)
+    assert scene.decide().lend == (("I1", "I2") if known else ("I1", "I3"))
+
+
+def test_a_server_that_loads_its_replicas_is_no_room_for_others() -> None:
+    scene = both_pools(inference=2, confirms_returns=True).lend("I1").demand(2.0)
+    scene.carry_out()
+    hosting(scene, 1.0, I1=(4,), I2=(1,))
+    assert scene.decide().lend == ("I1",)
+    hosting(scene, 1.0, I1=(1,), I2=(8,))
+    assert scene.decide().empty
+
+
+def test_reclaims_are_withdrawn_before_idle_servers_are_emptied() -> None:
+    scene = both_pools(inference=3, reclaim_within_s=600.0).lend("I1", "I2")
+    scene.run("J", {"I1": 8}, fungible=True, estimate_s=300.0)
+    scene.run("K", {"I2": 8}, fungible=True)
+    scene.demand(2.0)
+    scene.carry_out()
+    assert tenure(scene, "I1") is Tenure.RECLAIMING
+    assert hosting(scene.at("1m"), 1.0, I3=(8,)).decide().lend == ("I1",)
+    assert hosting(scene, 0.0, I3=()).decide().lend == ("I1", "I3")
+    assert hosting(scene, 0.0, I3=(1,)).decide().lend == ("I1",)
+
+
+def test_a_server_whose_loan_was_called_off_is_thought_of_again_later() -> None:
+    scene = hosting(both_pools(inference=2, confirms_loans=True), 1.0, I1=(1,), I2=())
+    scene.carry_out()
+    scene.at(10.0).happens(ev.LoanCalledOff(10.0, "I2"))
+    assert scene.decide().lend == ("I1",)
+    hosting(scene, 1.0, I1=(8,), I2=(1,))
+    decision = scene.decide()
+    assert (decision.lend, decision.wake_at_s) == ((), 10.0 + LOAN_RETRY_S)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aryl.core import events as ev
-from aryl.core.model import Accounting, Health, JobSpec, Pool, ServerSpec, Slot
+from aryl.core.model import Accounting, Health, Hosting, JobSpec, Pool, ServerSpec, Slot
 from aryl.core.plan import (
     Cause,
     Claim,
@@ -73,6 +73,10 @@ EVENTS: tuple[ev.Event, ...] = (
         5.0,
         (("vision", 8),),
         True,
+        True,
+        360.0,
+        1,
+        6,
     ),
     ev.Submitted(1.0, JOB),
     ev.Submitted(1.0, JobSpec("B", 4, 1.0, 1, 1, speedup=Amdahl(0.25))),
@@ -98,11 +102,16 @@ EVENTS: tuple[ev.Event, ...] = (
     ev.ServerDrained(5.0, "T1", True, 900.0),
     *(ev.HealthChanged(5.0, "T1", health) for health in Health),
     ev.HandedOver(5.0, "I1"),
+    ev.BackInService(5.0, "I1"),
     ev.LoanCalledOff(5.0, "I1", "three streams are still open"),
     ev.GiveRequested(5.0, "I1"),
     ev.ReclaimRequested(5.0, "I1", 600.0),
     ev.TelemetryLost(5.0),
     ev.DemandReported(6.0, 1.5, 2.5),
+    ev.DemandReported(6.0, 1.5, 2.5, 0.5, (Hosting("I1", (2, 1)), Hosting("I2", ()))),
+    ev.NeedChanged(6.0, 2.0),
+    ev.LendingLimited(6.0, 3),
+    ev.LendingLimited(6.0, None),
     ev.Tick(7.0),
     ev.PlanCommitted(8.0, Plan(STEPS)),
 )

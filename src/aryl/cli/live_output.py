@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from aryl.wire.views import AttemptView, JobHistory, JobList, JobView, LoanList, ServerList, ServerView
 
 NOBODYS = "(other project)"
+# What keeps servers from being lent, by its name in `LoanList.limit`.
+LIMITS = {
+    "calendar": "The calendar lets at most {} be lent at this time.",
+    "max_lent": "At most {} may be lent (max_lent).",
+    "min_servers": "At most {} may be lent, since the others have to stay (min_servers).",
+}
 Row = dict[str, Any]
 
 
@@ -239,6 +245,8 @@ def server_state(server: ServerView) -> str:
         words.append("draining")
     if server.handing_over:
         words.append("handing over")
+    if server.restoring:
+        words.append("loading")
     return ", ".join(words)
 
 
@@ -269,16 +277,29 @@ def loan_table(loans: LoanList) -> Table:
 def loan_account(loans: LoanList) -> str:
     """The inference side's account in a sentence or two."""
     text = f"{loans.on_loan} of {loans.inference_servers} inference servers are on loan."
+    if loans.restoring_servers:
+        text += (
+            f" {_several(loans.serving_servers, 'serve')}, {_several(loans.restoring_servers, 'still load')}."
+        )
     if loans.need_servers is not None:
         text += f" Inference needs {loans.need_servers:g} now"
         ahead = loans.forecast_servers
         text += f" and at most {ahead:g} soon" if ahead is not None else ""
         text += f" (told {from_now(loans.reported)})." if loans.reported is not None else "."
+        spare = loans.serving_servers - loans.need_servers
+        if 0 <= spare < loans.headroom_servers:
+            text += f" Of its headroom of {loans.headroom_servers:g} only {spare:g} is left."
     if loans.shortfall_servers > 0:
         text += f" It is short of {loans.shortfall_servers:g}."
+    if loans.limit is not None and loans.on_loan >= loans.lending_cap:
+        text += f" {LIMITS[loans.limit].format(loans.lending_cap)}"
     if loans.degraded:
         text += " Its reports have stopped, so nothing more is lent."
     return text
+
+
+def _several(count: int, verb: str) -> str:
+    return f"{count} {verb}" if count != 1 else f"1 {verb}s"
 
 
 def show_loans(loans: LoanList, output: OutputFormat) -> None:

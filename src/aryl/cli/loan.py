@@ -1,4 +1,4 @@
-"""`aryl loan`: which inference servers are lent to training, and lending and reclaiming by hand."""
+"""`aryl loan`: which inference servers are lent to training; lending, reclaiming and reporting by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ loan_app = typer.Typer(no_args_is_help=True, help="Inference servers lent to tra
 
 @loan_app.callback()
 def _loan() -> None:
-    """Inference servers lent to training: list the loans, lend a server, take one back."""
+    """Inference servers lent to training: list the loans, lend a server, take one back, say that it serves
+    again.
+    """
 
 
 @loan_app.command("list", epilog=examples("aryl loan list", "aryl loan list --watch"))
@@ -79,4 +81,22 @@ def reclaim(
     with connected(server, token_file, name or "") as client:
         loans = client.reclaim(name, deadline_s)
     note(f"{name}: asked back" if name else "a server is asked back")
+    show_loans(loans, output)
+
+
+@loan_app.command(epilog=examples("aryl loan ready I4"))
+def ready(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="SERVER", help="A server that came home.", autocompletion=complete_server),
+    ],
+    *,
+    output: Output = OutputFormat.table,
+    server: Server = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Say that a server which came home serves inference again."""
+    with connected(server, token_file, name) as client:
+        loans = client.report_ready(name)
+    note(f"{name}: in service")
     show_loans(loans, output)

@@ -10,7 +10,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
@@ -36,6 +36,7 @@ from aryl.wire.views import (
     JobList,
     JobView,
     LoanList,
+    ReadyRequest,
     ReclaimRequest,
     ResizeRequest,
     ServerList,
@@ -253,7 +254,9 @@ class ArylClient:
         return self._ask(LoanList, "GET", "/v1/loans")
 
     def give(self, server_id: str) -> LoanList:
-        """Lend a server. Raises ConflictError where the inference side would fall short."""
+        """Lend a server. Raises ConflictError where the inference side would fall short or a limit is in the
+        way.
+        """
         body = GiveRequest(server=server_id)
         return self._ask(LoanList, "POST", "/v1/loans", body=body, repeatable=False)
 
@@ -262,10 +265,35 @@ class ArylClient:
         body = ReclaimRequest(server=server_id, deadline_s=deadline_s)
         return self._ask(LoanList, "POST", "/v1/loans/reclaim", body=body, repeatable=False)
 
-    def report_demand(self, need_servers: float, forecast_servers: float | None = None) -> LoanList:
-        """The inference side's word: what it needs now, and at most until its next word, in servers."""
-        body = DemandRequest(need_servers=need_servers, forecast_servers=forecast_servers)
+    def report_demand(
+        self,
+        need_servers: float,
+        forecast_servers: float | None = None,
+        *,
+        headroom_servers: float | None = None,
+        measured_at: float | None = None,
+        hosting: Mapping[str, Sequence[int]] | None = None,
+    ) -> LoanList:
+        """The inference side's word: what it needs now, and at most until its next word, in servers.
+
+        `headroom_servers` are kept on top (None: as configured). `measured_at` is when this was so, in Unix
+        seconds (None: now). `hosting` gives the GPUs of each replica by server (None: nobody knows).
+        """
+        body = DemandRequest(
+            need_servers=need_servers,
+            forecast_servers=forecast_servers,
+            headroom_servers=headroom_servers,
+            measured_at=measured_at,
+            hosting=None if hosting is None else {name: list(gpus) for name, gpus in hosting.items()},
+        )
         return self._ask(LoanList, "PUT", "/v1/inference/demand", body=body)
+
+    def report_ready(self, server_id: str) -> LoanList:
+        """The inference side's word that a server which came home serves again. Raises ConflictError for one
+        that isn't being restored.
+        """
+        body = ReadyRequest(server=server_id)
+        return self._ask(LoanList, "POST", "/v1/inference/ready", body=body, repeatable=False)
 
     # The cluster
 

@@ -7,7 +7,7 @@ difference, because it works on a fork of the free index.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from aryl.core.free_index import LANES_PER_SHELF, OFF_SHELF, Content, FreeIndex
@@ -146,11 +146,15 @@ class Stand(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """The inference side's last word, in servers."""
+    """The inference side's last word, in servers. `hosting`: GPUs of the replicas by server; empty:
+    unknown.
+    """
 
     at_s: float
     need_servers: float
     forecast_servers: float
+    headroom_servers: float
+    hosting: Mapping[str, tuple[int, ...]]
 
 
 class Cluster:
@@ -167,6 +171,11 @@ class Cluster:
         self.reclaim_within_s = 0.0
         self.guaranteed: dict[str, int] = {}
         self.confirms_loans = False
+        self.confirms_returns = False
+        self.load_s = 0.0
+        self.least_kept_servers = 0
+        self.most_lent_servers: int | None = None  # as declared
+        self.lending_limit: int | None = None  # as a calendar says at the moment
 
         self.servers: list[Server] = []
         self.server_by_id: dict[str, Server] = {}
@@ -176,6 +185,7 @@ class Cluster:
         self.leaving_mask = 0  # places of servers that workers are leaving
         self.on_loan_mask = 0
         self.reclaiming_mask = 0
+        self.restoring_mask = 0  # places of servers that are home again and don't serve yet
         self.inference_mask = 0  # every server that the inference pool owns and that is up
         self.asked_mask = 0  # places of servers that an operator wants drained by a time, lent or back
         self.demand: Demand | None = None
@@ -283,6 +293,27 @@ class Cluster:
             spec.submit_s,
             spec.sequence,
         )
+
+    @property
+    def serving(self) -> int:
+        """Inference servers that are up, at home and in service."""
+        away = self.on_loan_mask | self.reclaiming_mask | self.restoring_mask
+        return (self.inference_mask & ~away).bit_count()
+
+    @property
+    def kept_servers(self) -> float:
+        """Servers that the inference side is to keep, by its last word; all of them before its first."""
+        demand = self.demand
+        if demand is None:
+            return float(self.inference_mask.bit_count())
+        return max(demand.forecast_servers + demand.headroom_servers, float(self.least_kept_servers))
+
+    @property
+    def lending_cap(self) -> int:
+        """The most servers that may be on loan, whatever inference needs."""
+        up = self.inference_mask.bit_count()
+        limits = [limit for limit in (self.most_lent_servers, self.lending_limit) if limit is not None]
+        return min(max(up - self.least_kept_servers, 0), *limits, up)
 
     @property
     def on_loan(self) -> int:

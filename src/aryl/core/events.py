@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aryl.core.model import Accounting, Health, JobSpec, ServerSpec, Slot
+from aryl.core.model import Accounting, Health, Hosting, JobSpec, ServerSpec, Slot
 from aryl.core.plan import Plan
 from aryl.core.speedup import Speedup
 
@@ -21,7 +21,10 @@ class ClusterDeclared:
     `resize_s`, `restart_s` and `vacate_s` are what a resize or a restart is expected to cost a job and how
     long leaving workers take; `headroom_servers` are never lent; a reclaimed server has to be empty
     `reclaim_within_s` after it was asked for; `guaranteed` gives the GPUs that each project may claim back.
-    `confirms_loans`: a server that is lent takes work once the world has said that it is handed over.
+    `confirms_loans`: a server that is lent takes work once the world has said that it is handed over;
+    `confirms_returns`: one that comes home serves once the world has said so, which takes about `load_s`. At
+    least `least_kept_servers` of the inference servers are never lent, and at most `most_lent_servers` are on
+    loan (None: any number).
     """
 
     at: float
@@ -34,6 +37,10 @@ class ClusterDeclared:
     reclaim_within_s: float = 0.0
     guaranteed: tuple[tuple[str, int], ...] = ()
     confirms_loans: bool = False
+    confirms_returns: bool = False
+    load_s: float = 0.0
+    least_kept_servers: int = 0
+    most_lent_servers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +244,14 @@ class HandedOver:
 
 
 @dataclass(frozen=True, slots=True)
+class BackInService:
+    """A server that came home serves inference again: its models are loaded."""
+
+    at: float
+    server_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class LoanCalledOff:
     """The inference side didn't let go of a server in time: it stays at home."""
 
@@ -268,11 +283,36 @@ class ReclaimRequested:
 class DemandReported:
     """The inference side needs `need_servers` now and, as far as it can tell, `forecast_servers` at most for
     some time.
+
+    `headroom_servers` are kept on top; None: those that were declared. `hosting` says where its replicas
+    stand: a server that isn't named carries none; empty: nobody knows.
     """
 
     at: float
     need_servers: float
     forecast_servers: float
+    headroom_servers: float | None = None
+    hosting: tuple[Hosting, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NeedChanged:
+    """What the inference side needs in truth, between two of its reports. Accounts are kept by it; the
+    scheduler doesn't hear it.
+    """
+
+    at: float
+    need_servers: float
+
+
+@dataclass(frozen=True, slots=True)
+class LendingLimited:
+    """From now on at most so many servers may be on loan, whatever inference needs (None: any number). What
+    was declared holds besides.
+    """
+
+    at: float
+    most_servers: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,14 +361,17 @@ Event = (
     | ServerDrained
     | HealthChanged
     | HandedOver
+    | BackInService
     | LoanCalledOff
     | GiveRequested
     | ReclaimRequested
     | DemandReported
+    | NeedChanged
+    | LendingLimited
     | TelemetryLost
     | Tick
     | PlanCommitted
 )
 
 # A pass after one of the others would see the same queue and the same free GPUs.
-QUIET = (Launched, Resized, Refused, WorkerReplaced)
+QUIET = (Launched, Resized, Refused, WorkerReplaced, BackInService, NeedChanged)

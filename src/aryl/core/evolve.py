@@ -68,7 +68,14 @@ def evolve(cluster: Cluster, event: ev.Event) -> None:
         case ev.Stopped():
             _stopped(cluster, event)
         case ev.DemandReported():
-            cluster.demand = Demand(event.at, event.need_servers, event.forecast_servers)
+            headroom = event.headroom_servers
+            cluster.demand = Demand(
+                event.at,
+                event.need_servers,
+                event.forecast_servers,
+                cluster.headroom_servers if headroom is None else headroom,
+                dict(event.hosting),
+            )
             cluster.telemetry_lost = False
         case ev.CancelRequested():
             _cancel_requested(cluster, event)
@@ -85,6 +92,7 @@ def evolve(cluster: Cluster, event: ev.Event) -> None:
             | ev.ServerDrained()
             | ev.HealthChanged()
             | ev.HandedOver()
+            | ev.BackInService()
             | ev.LoanCalledOff()
             | ev.GiveRequested()
             | ev.ReclaimRequested()
@@ -104,7 +112,9 @@ def evolve(cluster: Cluster, event: ev.Event) -> None:
             cluster.telemetry_lost = True
         case ev.ClusterDeclared():
             _declared(cluster, event)
-        case ev.Tick() | ev.Refused() | ev.WorkerReplaced():
+        case ev.LendingLimited():
+            cluster.lending_limit = event.most_servers
+        case ev.Tick() | ev.Refused() | ev.WorkerReplaced() | ev.NeedChanged():
             pass
         case _:
             assert_never(event)
@@ -123,7 +133,10 @@ def _declared(cluster: Cluster, event: ev.ClusterDeclared) -> None:
     cluster.resize_s, cluster.restart_s, cluster.vacate_s = event.resize_s, event.restart_s, event.vacate_s
     cluster.headroom_servers, cluster.reclaim_within_s = event.headroom_servers, event.reclaim_within_s
     cluster.guaranteed = dict(event.guaranteed)
-    cluster.confirms_loans = event.confirms_loans
+    cluster.confirms_loans, cluster.confirms_returns = event.confirms_loans, event.confirms_returns
+    cluster.load_s = event.load_s
+    cluster.least_kept_servers = event.least_kept_servers
+    cluster.most_lent_servers = event.most_lent_servers
     if again:
         return  # other rules for the same servers
     shelf_numbers: dict[Shelf, int] = {}

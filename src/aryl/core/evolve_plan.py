@@ -137,6 +137,7 @@ def _lend(cluster: Cluster, server: Server) -> None:
     server.given = False
     server.recall_by_s = float("inf")
     cluster.note_asked(server)
+    note_restoring(cluster, server, restoring=False)
     change_tenure(cluster, server, Tenure.ON_LOAN, 0.0)
 
 
@@ -146,6 +147,14 @@ def go_home(cluster: Cluster, server: Server) -> None:
     server.recall_by_s = float("inf")
     cluster.note_asked(server)
     change_tenure(cluster, server, Tenure.OWNED, 0.0)
+    note_restoring(cluster, server, restoring=cluster.confirms_returns)
+
+
+def note_restoring(cluster: Cluster, server: Server, *, restoring: bool) -> None:
+    """Whether a server at home still has to load what it serves."""
+    bit = 1 << server.place
+    server.restoring = restoring
+    cluster.restoring_mask = cluster.restoring_mask | bit if restoring else cluster.restoring_mask & ~bit
 
 
 def change_tenure(cluster: Cluster, server: Server, tenure: Tenure, deadline_s: float) -> None:

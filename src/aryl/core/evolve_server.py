@@ -6,7 +6,7 @@ from typing import assert_never
 
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster
-from aryl.core.evolve_plan import change_tenure, drop_claims_on, go_home
+from aryl.core.evolve_plan import change_tenure, drop_claims_on, go_home, note_restoring
 from aryl.core.model import Health, Pool, Tenure
 from aryl.core.server import Server
 
@@ -15,6 +15,7 @@ ServerEvent = (
     | ev.ServerDrained
     | ev.HealthChanged
     | ev.HandedOver
+    | ev.BackInService
     | ev.LoanCalledOff
     | ev.GiveRequested
     | ev.ReclaimRequested
@@ -38,6 +39,8 @@ def evolve_server(cluster: Cluster, server: Server, event: ServerEvent) -> None:
                 server.health = event.health
         case ev.HandedOver():
             server.handing_over = False
+        case ev.BackInService():
+            note_restoring(cluster, server, restoring=False)
         case ev.LoanCalledOff():
             if server.tenure is Tenure.ON_LOAN and server.handing_over:
                 server.called_off_s = event.at

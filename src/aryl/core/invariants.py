@@ -73,6 +73,8 @@ def _tenures(cluster: Cluster) -> Iterator[str]:
             yield f"{name} is being handed over, though nobody waits for that"
         if server.handing_over and (server.used or server.leaving or server.held):
             yield f"{name} has workers or is claimed, but hasn't been handed over yet"
+        if server.restoring and not at_home:
+            yield f"{name} is being restored, but isn't at home"
         if server.given and (server.kept_home or server.tenure is Tenure.ON_LOAN):
             yield f"{name} is to be lent, but is kept at home or lent already"
         if server.recall_by_s < endless and (at_home or not server.kept_home):
@@ -170,6 +172,7 @@ def _server_sets(cluster: Cluster) -> Iterator[str]:
         "leaving_mask": 0,
         "on_loan_mask": 0,
         "reclaiming_mask": 0,
+        "restoring_mask": 0,
         "inference_mask": 0,
         "asked_mask": 0,
     }
@@ -180,6 +183,7 @@ def _server_sets(cluster: Cluster) -> Iterator[str]:
         masks["leaving_mask"] |= bit if server.leaving else 0
         masks["on_loan_mask"] |= bit if server.tenure is Tenure.ON_LOAN else 0
         masks["reclaiming_mask"] |= bit if server.tenure is Tenure.RECLAIMING else 0
+        masks["restoring_mask"] |= bit if server.restoring else 0
         counts = server.up and server.spec.pool is Pool.INFERENCE and server.health is not Health.SUSPECT
         masks["inference_mask"] |= bit if counts else 0
         asked = server.given or min(server.drain_by_s, server.recall_by_s) < float("inf")

@@ -27,6 +27,13 @@ class Tenure(Enum):
     RECLAIMING = "reclaiming"
 
 
+class Hosting(NamedTuple):
+    """What an inference server carries: the GPUs of each replica."""
+
+    server_id: str
+    replicas: tuple[int, ...]
+
+
 class Health(Enum):
     """What is known of a server. Only a healthy one takes new work."""
 

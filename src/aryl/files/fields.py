@@ -8,8 +8,11 @@ them into an `InputError` with file and line.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, WithJsonSchema, model_validator
@@ -19,6 +22,7 @@ from aryl.errors import nearest_word
 from aryl.files import units
 
 FAULT = "aryl_fault"
+EXPECTED_INSTANT = "an instant with its offset, such as 2026-03-28T12:00+01:00"
 MOST_WHOLE = 2**53
 MOST_FIGURES = 20
 MOST_SPEED = 1e12
@@ -230,6 +234,18 @@ def _window(value: object) -> tuple[float, float]:
     return times[0], times[1]
 
 
+def _instant(value: object) -> float:
+    """Unix time of an instant written with its offset."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = datetime.fromisoformat(value.strip())
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.timestamp()
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    raise fault("wrong value", expected=EXPECTED_INSTANT)
+
+
 def choice(*words: str) -> PlainValidator:
     """Accept exactly `words`."""
 
@@ -267,4 +283,5 @@ PositiveCount = Annotated[
 ]
 Text = Annotated[str, PlainValidator(_text), _schema({"type": "string", "minLength": 1})]
 Checkpoint = Annotated[float | Literal["continuous", "none"] | None, PlainValidator(_checkpoint)]
+Instant = Annotated[float, PlainValidator(_instant)]
 Window = Annotated[tuple[float, float], PlainValidator(_window)]

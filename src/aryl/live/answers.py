@@ -13,7 +13,7 @@ from aryl.core.server import Server
 from aryl.live.clock import WallClock
 from aryl.policies.policy import Policy
 from aryl.policies.sentence import sentence
-from aryl.wire.views import JobView, LoanList, LoanView, ServerView, WhyView
+from aryl.wire.views import JobView, Limit, LoanList, LoanView, ServerView, WhyView
 
 ENDLESS = float("inf")
 
@@ -85,15 +85,39 @@ def loans(cluster: Cluster, clock: WallClock, rows: Sequence[LoanView]) -> LoanL
         reported=None if demand is None else clock.unix(demand.at_s),
         degraded=cluster.telemetry_lost,
         shortfall_servers=shortfall(cluster),
+        serving_servers=cluster.serving,
+        restoring_servers=restoring(cluster),
+        headroom_servers=headroom(cluster),
+        lending_cap=cluster.lending_cap,
+        limit=limit(cluster),
     )
 
 
 def shortfall(cluster: Cluster) -> float:
-    """Servers that inference needs now and hasn't at home."""
-    if cluster.demand is None:
-        return 0.0
-    at_home = cluster.inference_mask & ~(cluster.on_loan_mask | cluster.reclaiming_mask)
-    return max(cluster.demand.need_servers - at_home.bit_count(), 0.0)
+    """Servers that inference needs now and that don't serve."""
+    return 0.0 if cluster.demand is None else max(cluster.demand.need_servers - cluster.serving, 0.0)
+
+
+def restoring(cluster: Cluster) -> int:
+    """Inference servers that are up and at home, but not in service yet."""
+    return (cluster.restoring_mask & cluster.inference_mask).bit_count()
+
+
+def headroom(cluster: Cluster) -> float:
+    """Servers that are kept on top of what inference needs: its last word, or else the configuration's."""
+    return float(cluster.headroom_servers if cluster.demand is None else cluster.demand.headroom_servers)
+
+
+def limit(cluster: Cluster) -> Limit | None:
+    """What says how many servers may be lent at most; None: nothing does. Of several that say the same the
+    one that may change soonest.
+    """
+    cap, up = cluster.lending_cap, cluster.inference_mask.bit_count()
+    if cap == up:
+        return None
+    if cap == cluster.lending_limit:
+        return "calendar"
+    return "max_lent" if cap == cluster.most_lent_servers else "min_servers"
 
 
 def gauges(cluster: Cluster) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
@@ -120,8 +144,12 @@ def gauges(cluster: Cluster) -> dict[str, dict[tuple[tuple[str, str], ...], floa
         "servers_on_loan": {(): float(cluster.on_loan)},
         "servers_reclaiming": {(): float(cluster.reclaiming_mask.bit_count())},
         "inference_need_servers": {(): demand.need_servers if demand else 0.0},
+        "inference_headroom_servers": {(): headroom(cluster)},
+        "inference_serving_servers": {(): float(cluster.serving)},
+        "inference_restoring_servers": {(): float(restoring(cluster))},
         "inference_shortfall_servers": {(): shortfall(cluster)},
         "inference_degraded": {(): float(cluster.telemetry_lost)},
+        "lending_cap_servers": {(): float(cluster.lending_cap)},
         "claims": {(): float(len(cluster.claims))},
     }
 
@@ -152,6 +180,7 @@ def _server(server: Server, clock: WallClock) -> ServerView:
         draining=server.draining,
         health=server.health.value,
         handing_over=server.handing_over,
+        restoring=server.restoring,
         reclaim_by=None if by_s == ENDLESS else clock.unix(by_s),
         jobs=list(server.jobs),
     )

@@ -33,7 +33,7 @@ class Role(IntEnum):
 
     VIEWER = 1  # see the jobs of the own project
     USER = 2  # submit, cancel and resize them
-    OPERATOR = 3  # all projects; drain, lend and reclaim; report the demand
+    OPERATOR = 3  # all projects; drain, lend and reclaim; speak for the inference side
     ADMIN = 4  # manage tokens
 
 
@@ -96,13 +96,22 @@ class Control(Protocol):
         """Loans, and the inference side's account."""
 
     def give(self, server_id: str) -> LoanList:
-        """Lend a server. Raises NotFoundError, ConflictError where the inference side would fall short."""
+        """Lend a server. Raises NotFoundError, ConflictError where the inference side would fall short or a
+        limit is in the way.
+        """
 
     def reclaim(self, request: ReclaimRequest) -> LoanList:
         """Take a server back. Raises NotFoundError, ConflictError if it isn't on loan."""
 
     def report_demand(self, demand: DemandRequest) -> LoanList:
-        """The inference side's word."""
+        """The inference side's word. Raises InputError for one that can't be about these servers, or about
+        the past.
+        """
+
+    def report_ready(self, server_id: str) -> LoanList:
+        """The inference side's word that a server which came home serves again. Raises NotFoundError,
+        ConflictError for one that isn't being restored.
+        """
 
     def log_files(self, job_id: str) -> list[LogFile]:
         """What the workers of all attempts printed. Raises NotFoundError."""

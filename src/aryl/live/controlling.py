@@ -16,7 +16,7 @@ from pathlib import Path
 
 from aryl.core.cluster import Cluster
 from aryl.core.events import CancelRequested, DemandReported, Event, LimitsChanged
-from aryl.core.model import FINAL_STATES, allowed_size
+from aryl.core.model import FINAL_STATES, Hosting, Pool, allowed_size
 from aryl.errors import (
     ConflictError,
     FencedError,
@@ -24,6 +24,7 @@ from aryl.errors import (
     NotAllowedError,
     NotFoundError,
     UnreachableError,
+    nearest_word,
 )
 from aryl.live import answers, operators
 from aryl.live.config import ServeConfig
@@ -55,6 +56,8 @@ LOANS_SHOWN = 200
 METRICS_WITHIN_S = 2.0
 # What is good to know, but nothing to wait for.
 ASIDE_S = 1.0
+# Clocks of two machines differ; what was measured later than this is a mistake.
+MOST_AHEAD_S = 5.0
 # A dry run's job stands behind all that are here.
 LAST = 2**62
 
@@ -210,8 +213,19 @@ class LiveControl:
 
     def report_demand(self, demand: DemandRequest) -> LoanList:
         """The inference side's word."""
-        forecast = demand.need_servers if demand.forecast_servers is None else demand.forecast_servers
-        self._operate(lambda _, now_s: (DemandReported(now_s, demand.need_servers, forecast),))
+        if demand.measured_at is not None and demand.measured_at > time.time() + MOST_AHEAD_S:
+            raise InputError(
+                "the report is of the future",
+                field="measured_at",
+                found=demand.measured_at,
+                expected="Unix seconds, not later than now",
+            )
+        self._operate(self._demand_events(demand))
+        return self.loans()
+
+    def report_ready(self, server_id: str) -> LoanList:
+        """The inference side's word that a server serves again."""
+        self._operate(lambda cluster, now_s: operators.ready(cluster, now_s, server_id))
         return self.loans()
 
     def log_files(self, job_id: str) -> list[LogFile]:
@@ -300,11 +314,48 @@ class LiveControl:
             raise NotFoundError(f"there is no job {job_id}")
         return row
 
+    def _demand_events(self, request: DemandRequest) -> Callable[[Cluster, float], Sequence[Event]]:
+        """What a report means, to be asked by the loop. Raises InputError there."""
+
+        def events(cluster: Cluster, now_s: float) -> Sequence[Event]:
+            need, forecast = request.need_servers, request.forecast_servers
+            forecast = need if forecast is None else forecast
+            hosting = _hosting(cluster, request.hosting or {})
+            return (DemandReported(now_s, need, forecast, request.headroom_servers, hosting),)
+
+        return events
+
     def _operate(self, events: Callable[[Cluster, float], Sequence[Event]]) -> None:
         self._leading().driver.inbox.do(events, alone=True)
 
     def _server(self, server_id: str) -> ServerView:
         return next(server for server in self.servers() if server.server == server_id)
+
+
+def _hosting(cluster: Cluster, told: Mapping[str, Sequence[int]]) -> tuple[Hosting, ...]:
+    """Where replicas stand. Raises InputError for a server that there isn't, or that has too few GPUs."""
+    known = {
+        server.spec.server_id: server.spec.gpus
+        for server in cluster.servers
+        if server.spec.pool is Pool.INFERENCE
+    }
+    for server_id, replicas in told.items():
+        if server_id not in known:
+            raise InputError(
+                "no inference server",
+                field="hosting",
+                found=server_id,
+                expected="names of inference servers",
+                nearest=nearest_word(server_id, known),
+            )
+        if sum(replicas) > known[server_id]:
+            raise InputError(
+                "replicas on more GPUs than the server has",
+                field=f"hosting.{server_id}",
+                found=sum(replicas),
+                expected=f"at most {known[server_id]} GPUs",
+            )
+    return tuple(Hosting(server_id, tuple(replicas)) for server_id, replicas in told.items())
 
 
 def _check_limits(job: JobFile, least: int, most: int) -> None:

@@ -21,13 +21,13 @@ from aryl.backends import port
 from aryl.backends.port import Backend, Gang, Phase, Program
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster, Job
-from aryl.core.model import Health, JobSpec, JobState, Slot, allowed_size
+from aryl.core.model import Health, JobSpec, JobState, Slot, Tenure, allowed_size
 from aryl.core.plan import Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Stop
 from aryl.errors import ArylError, FencedError, UnreachableError
 from aryl.live.clock import WallClock
 from aryl.live.demand import InferenceSource
 from aryl.live.facts import WITHOUT_NOTICE, Interpreter
-from aryl.live.hooks import Handover, HookRunner, LoanHooks
+from aryl.live.hooks import Handover, Homecomings, HookRunner, LoanHooks, Ready
 from aryl.live.inbox import Command, Halt, Happened, Inbox, NewJob, Note, Question
 
 _log = logging.getLogger(__name__)
@@ -60,11 +60,15 @@ class LiveDriver:
         self.stalls = 0
         self._clock, self._backend, self._programs = clock, backend, programs
         self._source, self._interpreter = source, interpreter
-        self._hooks = HookRunner(hooks or LoanHooks(), self._released)
+        hooks = hooks or LoanHooks()
+        self._ready = hooks.ready
+        self._hooks = HookRunner(hooks, self._released, self._restored)
+        self._homecomings = Homecomings(self._hooks.restore, clock.speed)
         self._cluster: Cluster | None = None
         self._fence = 0
         self.handovers = Counter[Handover]()  # how loans began
         self._loans: dict[str, int] = {}  # how often each server was handed over
+        self._called_off: list[str] = []  # servers that will be at home once the journal has it
         self._to_answer: list[Future[None]] = []
         self._to_forget: list[tuple[str, int]] = []
         self._halting = threading.Event()
@@ -72,7 +76,8 @@ class LiveDriver:
 
     def take_over(self, cluster: Cluster, fence: int, came_home: Sequence[str] = ()) -> None:
         """Begin with the state that the journal gives: adopt what runs, repeat what was left undone. For the
-        servers that `came_home` a short time ago that may be to put them back into service.
+        servers that don't serve yet that is to put them back into service, and for those that `came_home` a
+        short time ago it may be.
 
         Raises FencedError, or ArylError if the backend can't be reached.
         """
@@ -82,8 +87,9 @@ class LiveDriver:
         for server in cluster.servers:
             if server.handing_over:
                 self._hand_over(server.spec.server_id)
-        for server_id in came_home:
-            self._hooks.restore(server_id)
+        restoring = [server.spec.server_id for server in cluster.servers if server.restoring]
+        for server_id in dict.fromkeys((*restoring, *came_home)):
+            self._homecomings.begin(server_id)
         # A first pass, whatever happens: the daemon may have died between an event and its pass.
         self.inbox.put(Happened(lambda _, now_s: (ev.Tick(now_s),)))
 
@@ -103,7 +109,7 @@ class LiveDriver:
 
     @property
     def failed_restores(self) -> int:
-        """Servers that may not be back in service because their hook failed."""
+        """How often a restore failed."""
         return self._hooks.failures
 
     @property
@@ -148,7 +154,7 @@ class LiveDriver:
                     if cluster.server_by_id[step.server_id].handing_over:
                         self._hand_over(step.server_id)
                 case Return():
-                    self._hooks.restore(step.server_id)
+                    self._homecomings.begin(step.server_id)
                 case Reclaim() | Reserve() | Release():
                     pass
                 case _:
@@ -156,7 +162,12 @@ class LiveDriver:
 
     def _next_s(self) -> float:
         interpreter = self._interpreter
-        return min(self._source.next_s(), interpreter.troubles.next_s(), interpreter.watchdog.next_s())
+        return min(
+            self._source.next_s(),
+            interpreter.troubles.next_s(),
+            interpreter.watchdog.next_s(),
+            self._homecomings.next_s(),
+        )
 
     def _hear(self, notes: list[Note]) -> list[ev.Event]:
         """What the notes mean, with what time has brought, in the order of one instant."""
@@ -188,6 +199,7 @@ class LiveDriver:
                     notes += self.inbox.wait(0.0)
                 case _:
                     heard += self._interpret(note, cluster, now_s)
+        self._homecomings.try_again(cluster, now_s)
         interpreter = self._interpreter
         heard += [(_REPORT, event) for event in interpreter.troubles.rested(cluster, now_s)]
         for event in interpreter.watchdog.silent(cluster, now_s):
@@ -227,6 +239,11 @@ class LiveDriver:
         for answer in self._to_answer:
             answer.set_result(None)
         self._to_answer.clear()
+        for server_id in self._called_off:
+            # One that was asked back meanwhile comes home by a step of a plan.
+            if self._cluster is not None and self._cluster.server_by_id[server_id].tenure is Tenure.OWNED:
+                self._homecomings.begin(server_id)
+        self._called_off.clear()
         for job_id, attempt in self._to_forget:
             self._backend.forget(job_id, attempt)
             self._interpreter.watchdog.forget(job_id, attempt)
@@ -267,8 +284,18 @@ class LiveDriver:
                 return ()
             self.handovers[outcome] += 1
             if outcome is Handover.CALLED_OFF:
+                self._called_off.append(server_id)
                 return (ev.LoanCalledOff(now_s, server_id, reason),)
             return (ev.HandedOver(now_s, server_id),)
+
+        self.inbox.put(Happened(events))
+
+    def _restored(self, server_id: str, homecoming: int, wrong: str) -> None:
+        def events(cluster: Cluster, now_s: float) -> Sequence[ev.Event]:
+            restored = self._homecomings.ended(cluster, now_s, server_id, homecoming, wrong)
+            if restored and self._ready is Ready.HOOK:
+                return (ev.BackInService(now_s, server_id),)
+            return ()
 
         self.inbox.put(Happened(events))
 

@@ -6,13 +6,28 @@ import math
 from collections.abc import Sequence
 
 from aryl.core.cluster import Cluster
-from aryl.core.events import Event, GiveRequested, HealthChanged, ReclaimRequested, ServerDrained
+from aryl.core.events import (
+    BackInService,
+    Event,
+    GiveRequested,
+    HealthChanged,
+    ReclaimRequested,
+    ServerDrained,
+)
 from aryl.core.model import Health, Pool, Tenure
 from aryl.core.server import Server
 from aryl.errors import ConflictError, NotFoundError, nearest_word
+from aryl.live import answers
 from aryl.policies.loaning import Loaning, reclaim_instance
 from aryl.policies.policy import Policy
 from aryl.policies.reclaim_greedy import solve
+
+# Who says that no more may be lent.
+_SAYS = {
+    "calendar": "the calendar allows",
+    "max_lent": "max_lent allows",
+    "min_servers": "min_servers leaves",
+}
 
 
 def drain(cluster: Cluster, now_s: float, server_id: str, within_s: float | None) -> Sequence[Event]:
@@ -32,7 +47,7 @@ def undrain(cluster: Cluster, now_s: float, server_id: str) -> Sequence[Event]:
 
 
 def give(cluster: Cluster, now_s: float, server_id: str) -> Sequence[Event]:
-    """Lend a server, if inference can do without it."""
+    """Lend a server, if inference can do without it and no limit is in the way."""
     server = server_named(cluster, server_id)
     if server.spec.pool is not Pool.INFERENCE:
         raise ConflictError(f"server {server_id} belongs to the training pool")
@@ -44,15 +59,31 @@ def give(cluster: Cluster, now_s: float, server_id: str) -> Sequence[Event]:
         raise ConflictError("the inference side has not said yet what it needs")
     if cluster.telemetry_lost:
         raise ConflictError("the inference side has fallen silent, and what it said last may hold no more")
-    demand = cluster.demand
-    needed = math.ceil(demand.need_servers - 1e-9) + cluster.headroom_servers
+    demand, limit = cluster.demand, answers.limit(cluster)
+    if limit is not None and cluster.on_loan >= cluster.lending_cap:
+        raise ConflictError(
+            f"{_SAYS[limit]} at most {cluster.lending_cap} on loan, and {cluster.on_loan} are"
+        )
+    needed = math.ceil(demand.need_servers + demand.headroom_servers - 1e-9)
     left = (cluster.inference_mask & ~cluster.on_loan_mask).bit_count() - 1
     if left < needed:
         raise ConflictError(
             f"{left} inference servers would be left, and {needed} are needed "
-            f"({demand.need_servers:g} and a headroom of {cluster.headroom_servers})"
+            f"({demand.need_servers:g} and a headroom of {demand.headroom_servers:g})"
         )
     return (GiveRequested(now_s, server_id),)
+
+
+def ready(cluster: Cluster, now_s: float, server_id: str) -> Sequence[Event]:
+    """A server that came home serves again."""
+    server = server_named(cluster, server_id)
+    if server.spec.pool is not Pool.INFERENCE:
+        raise ConflictError(f"server {server_id} belongs to the training pool")
+    if server.tenure is not Tenure.OWNED:
+        raise ConflictError(f"server {server_id} isn't being restored: it is {server.tenure.value}")
+    if not server.restoring:
+        raise ConflictError(f"server {server_id} isn't being restored: it is in service")
+    return (BackInService(now_s, server_id),)
 
 
 def reclaim(

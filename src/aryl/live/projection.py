@@ -121,7 +121,15 @@ class Projection:
                 | ev.ReclaimRequested()
             ):
                 self._claims_dropped(cluster, Cause.DRAIN)
-            case ev.ClusterDeclared() | ev.DemandReported() | ev.TelemetryLost() | ev.Tick():
+            case (
+                ev.ClusterDeclared()
+                | ev.DemandReported()
+                | ev.NeedChanged()
+                | ev.LendingLimited()
+                | ev.TelemetryLost()
+                | ev.BackInService()
+                | ev.Tick()
+            ):
                 pass
             case _:
                 assert_never(event)

@@ -1,5 +1,5 @@
 """What the journal says besides the state, for a daemon that takes over: who used to report, and which
-servers went home a short time ago.
+servers went home a short time ago without a word that they serve again.
 
 The state has no place for either. But a job that falls silent while nobody listens has to be missed, and a
 hook that was about to put a server back into service may have died with the last daemon.
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from aryl.core.cluster import Cluster
-from aryl.core.events import Event, Learned, LoanCalledOff, PlanCommitted
+from aryl.core.events import BackInService, Event, Learned, LoanCalledOff, PlanCommitted
 from aryl.core.model import Tenure
 from aryl.core.plan import Return
 
@@ -20,7 +20,7 @@ class Recollection:
     """Sees every event of the journal once, in order."""
 
     _told: dict[str, int] = field(default_factory=dict)  # the last attempt that reported, by job
-    _home_s: dict[str, float] = field(default_factory=dict)  # when a server last went home
+    _home_s: dict[str, float] = field(default_factory=dict)  # when a server went home that may not serve yet
 
     def saw(self, event: Event) -> None:
         """Note what may be asked for later."""
@@ -29,6 +29,8 @@ class Recollection:
                 self._told[event.job_id] = event.attempt
             case LoanCalledOff():
                 self._home_s[event.server_id] = event.at
+            case BackInService():
+                self._home_s.pop(event.server_id, None)
             case PlanCommitted():
                 for step in event.plan.steps:
                     if isinstance(step, Return):
@@ -45,7 +47,9 @@ class Recollection:
         ]
 
     def came_home(self, cluster: Cluster, within_s: float) -> list[str]:
-        """The servers that went home in the last `within_s` seconds and are still there."""
+        """The servers that went home in the last `within_s` cluster seconds, are still there, and were not
+        said to serve again.
+        """
         return [
             server_id
             for server_id, at_s in self._home_s.items()

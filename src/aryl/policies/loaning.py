@@ -1,23 +1,29 @@
 """How many inference servers are on loan, and which ones go back (algorithms, section 2).
 
-    loanable = inference servers - ceil(forecast need) - headroom
+    loanable = inference servers - ceil(forecast need + headroom)
 
 More than are on loan: lend the difference. Fewer: reclaim the difference, by the reclaim rule. Whole servers
-only. The decision is a function of the state, so asking again changes nothing.
+only. What the forecast, the headroom and the limits are, the inference side says (`forecast/control.py`). The
+decision is a function of the state, so asking again changes nothing.
+
+Limits (`Cluster.lending_cap`) are kept even when nothing is heard of the inference side: they are promises,
+and no guesses.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aryl.core.cluster import Cluster, Job
 from aryl.core.decision import Preemption, Recall
 from aryl.core.free_index import LANES_PER_SHELF, OFF_SHELF
-from aryl.core.model import LIVE_STATES, Tenure
+from aryl.core.model import LIVE_STATES, Health, Pool, Tenure
 from aryl.core.plan import Cause, Weighed
 from aryl.core.server import LOAN_RETRY_S, Server
 from aryl.policies.draft import Draft
+from aryl.policies.emptying import Host, Standing, choose
 from aryl.policies.reclaim_greedy import solve
 from aryl.policies.reclaim_problem import (
     FlexibleShare,
@@ -45,23 +51,23 @@ class Loaning:
     def decide(self, draft: Draft) -> None:
         """Lend or recall, once the inference side has said what it needs."""
         cluster = draft.cluster
-        demand = cluster.demand
-        if demand is None:
-            return
         self._enforce_deadlines(draft)
-        if cluster.telemetry_lost:
-            return  # what was said last is no ground to lend or to take back
-        need = demand.forecast_servers + cluster.headroom_servers if self.foresight else demand.need_servers
-        loanable = max(cluster.inference_mask.bit_count() - math.ceil(need - 1e-9), 0)
-        on_loan = cluster.on_loan
+        demand, cap, on_loan = cluster.demand, cluster.lending_cap, cluster.on_loan
+        if demand is None or cluster.telemetry_lost:
+            # What was said last is no ground to lend or to take back.
+            loanable = min(on_loan, cap)
+        else:
+            kept = cluster.kept_servers if self.foresight else demand.need_servers
+            loanable = min(max(cluster.inference_mask.bit_count() - math.ceil(kept - 1e-9), 0), cap)
         if loanable > on_loan:
             self._lend(draft, loanable - on_loan)
         elif loanable < on_loan:
             self._recall(draft, on_loan - loanable)
 
     def _lend(self, draft: Draft, count: int) -> None:
-        """Withdraw reclaims that are still under way first, then take idle servers from the end of the
-        list.
+        """Withdraw reclaims that are still under way first; then take servers that don't serve yet, then
+        others, from the end of the list. If it is known where the replicas stand: those that inference can
+        empty at once, which may be fewer.
         """
         cluster = draft.cluster
         at_home = cluster.inference_mask & ~cluster.on_loan_mask & ~cluster.reclaiming_mask
@@ -70,7 +76,15 @@ class Loaning:
             for server in cluster.places(cluster.reclaiming_mask & cluster.inference_mask)
             if server.used
         ]
-        for server in (*withdrawn, *reversed([*cluster.places(at_home)])):
+        if cluster.demand is not None and cluster.demand.hosting:
+            further = count - sum(server.lendable(cluster.now) for server in withdrawn)
+            idle = _emptied(cluster, cluster.demand.hosting, at_home, further)
+        else:
+            idle = [
+                *reversed([*cluster.places(at_home & cluster.restoring_mask)]),
+                *reversed([*cluster.places(at_home & ~cluster.restoring_mask)]),
+            ]
+        for server in (*withdrawn, *idle):
             if count == 0:
                 return
             if not server.lendable(cluster.now):
@@ -145,6 +159,36 @@ class Loaning:
                     draft.shed(
                         job, server.spec.server_id, job.slots[server.spec.server_id].flexible, Cause.RECLAIM
                     )
+
+
+def _emptied(
+    cluster: Cluster, hosting: Mapping[str, tuple[int, ...]], at_home: int, count: int
+) -> list[Server]:
+    """Up to `count` servers of those at home (a mask) that inference can empty at once; then those that may
+    not be lent now, so that whoever goes through the list sees when they may.
+    """
+    hosts, stuck = [], []
+    for server in cluster.places(at_home):
+        lendable = server.lendable(cluster.now)
+        replicas = hosting.get(server.spec.server_id, ())
+        hosts.append(Host(server.spec.server_id, server.spec.gpus, replicas, _standing(server), lendable))
+        if not lendable:
+            stuck.append(server)
+    for server_id, replicas in hosting.items():
+        away = cluster.server_by_id.get(server_id)
+        # What was last seen on a server that is gone may not have found another place yet.
+        if away is not None and away.spec.pool is Pool.INFERENCE and not at_home >> away.place & 1:
+            hosts.append(Host(server_id, away.spec.gpus, replicas, Standing.LEAVING))
+    return [*(cluster.server_by_id[server_id] for server_id in choose(hosts, count).lend), *stuck]
+
+
+def _standing(server: Server) -> Standing:
+    """What a server at home is to the replicas of the inference side."""
+    if server.draining:
+        return Standing.LEAVING
+    if server.restoring or server.health is not Health.HEALTHY:
+        return Standing.KEEPING
+    return Standing.SERVING
 
 
 def reclaim_instance(cluster: Cluster) -> tuple[list[Server], list[Job], ReclaimInstance]:

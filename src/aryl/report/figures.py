@@ -36,7 +36,7 @@ class Levels:
     need_servers: Floats
     forecast_servers: Floats
     on_loan_servers: Floats  # lent and not yet returned
-    have_servers: Floats  # inference servers that are up and with inference
+    have_servers: Floats  # inference servers that are up, with inference and in service
 
     @classmethod
     def of(cls, rows: array[float], last: Sequence[float], end_s: float) -> Levels:

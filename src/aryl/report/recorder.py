@@ -75,6 +75,7 @@ class Recorder:
                 | ev.Tick()
                 | ev.ServerDrained()
                 | ev.HandedOver()
+                | ev.LendingLimited()
                 | ev.GiveRequested()
                 | ev.ReclaimRequested()
                 | ev.TelemetryLost()
@@ -119,6 +120,11 @@ class Recorder:
                 self._need_servers, self._forecast_servers = event.need_servers, event.forecast_servers
                 self._demand_since_s = min(self._demand_since_s, now_s)
                 self._changed = True
+            case ev.NeedChanged():
+                self._need_servers = event.need_servers
+                self._changed = True
+            case ev.BackInService():
+                self._count_servers(cluster)
             case ev.Crashed():
                 self._crashed(event, cluster)
             case ev.WorkersDone():
@@ -347,9 +353,8 @@ class Recorder:
         self._count_servers(cluster)
 
     def _count_servers(self, cluster: Cluster) -> None:
-        lent = cluster.on_loan_mask | cluster.reclaiming_mask
-        self._on_loan = lent.bit_count()
-        self._have_servers = (cluster.inference_mask & ~lent).bit_count()
+        self._on_loan = (cluster.on_loan_mask | cluster.reclaiming_mask).bit_count()
+        self._have_servers = cluster.serving
         self._changed = True
 
     def _level_row(self) -> tuple[float, ...]:

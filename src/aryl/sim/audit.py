@@ -50,6 +50,6 @@ class Audit:
             )
         kept = demand.need_servers
         if self._foresight:
-            kept = demand.forecast_servers + cluster.headroom_servers
+            kept = cluster.kept_servers
         if left < kept - 1e-9:
             raise InvariantError(f"at {event.at} s: {left} inference servers are left, {kept} have to stay")

@@ -1,28 +1,85 @@
-"""What the inference side reports at each tick of the orchestrator: its need now, and a forecast.
+"""What the inference side does in a simulation: its true need over time, what it reports, what it forecasts.
 
-Two forecasts: `oracle` looks up the highest need from now until `lead_s` later in the curve itself, which no
-real forecast can (results made with it say so); `last` takes the present need for the future one.
+At each tick loan control hears the need, as it would live, and its report is made of what it has heard until
+then, never of what comes. Between the ticks the need goes on changing, which only the accounts see. `oracle`
+is the exception, and results made with it say so: it looks up the highest need until the lead is over in the
+curve itself.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from aryl.core.events import DemandReported
-from aryl.traces.need import Need
+from aryl.core.events import DemandReported, Event, LendingLimited, NeedChanged
+from aryl.forecast.control import LoanControl
+from aryl.forecast.history import KEPT_S
+from aryl.forecast.limits import LimitClock
+from aryl.traces.need import Floats, Need
+
+# A need that changes along a line is told so often.
+LINE_STEP_S = 60.0
 
 
-def reports(
-    need: Need, *, interval_s: float, lead_s: float, oracle: bool, end_s: float
-) -> Iterator[DemandReported]:
-    """A report at 0 and every `interval_s` until `end_s`, and none afterwards."""
-    block = 4096
-    for first in range(0, int(end_s // interval_s) + 1, block):
-        last = min(first + block, int(end_s // interval_s) + 1)
-        ticks = np.arange(first, last, dtype=np.float64) * interval_s
-        now = need.at(ticks)
-        forecast = need.highest(ticks, lead_s) if oracle else now
-        for at_s, servers, foreseen in zip(ticks.tolist(), now.tolist(), forecast.tolist(), strict=True):
-            yield DemandReported(at_s, servers, foreseen)
+@dataclass(frozen=True, slots=True)
+class InferenceSide:
+    """`need` from 0 on, and before as far as it is known; `control` None: an oracle.
+
+    Nothing is said after `end_s`. `limits` None: no calendar.
+    """
+
+    need: Need
+    interval_s: float
+    lead_s: float
+    control: LoanControl | None
+    limits: LimitClock | None = None
+    end_s: float = 0.0
+
+    def events(self) -> Iterator[Event]:
+        """Everything in the order of time; at one instant limits first, then reports."""
+        ticks = np.arange(int(self.end_s // self.interval_s) + 1, dtype=np.float64) * self.interval_s
+        streams = (self._limits(), self._reports(ticks), self._changes(ticks))
+        return heapq.merge(*streams, key=lambda event: event.at)
+
+    def _limits(self) -> Iterator[LendingLimited]:
+        if self.limits is None:
+            return
+        at_s = 0.0
+        while at_s < float("inf"):
+            yield self.limits.at(at_s)
+            at_s = self.limits.next_change_s(at_s)
+
+    def _reports(self, ticks: Floats) -> Iterator[DemandReported]:
+        if self.control is None:
+            columns = (ticks, self.need.at(ticks), self.need.highest(ticks, self.lead_s))
+            for at_s, now, most in zip(*(column.tolist() for column in columns), strict=True):
+                yield DemandReported(at_s, now, most)
+            return
+        self._remember(self.control)
+        for at_s, now in zip(ticks.tolist(), self.need.at(ticks).tolist(), strict=True):
+            foreseen = self.control.hear(at_s, now)
+            yield DemandReported(at_s, now, foreseen.forecast_servers, foreseen.headroom_servers)
+
+    def _remember(self, control: LoanControl) -> None:
+        """What was before the simulation begins is known."""
+        first_s = float(self.need.time_s[0])
+        count = int(min(-first_s, KEPT_S) // self.interval_s)
+        before = np.arange(-count, 0, dtype=np.float64) * self.interval_s
+        for at_s, servers in zip(before.tolist(), self.need.at(before).tolist(), strict=True):
+            control.hear(at_s, servers)
+
+    def _changes(self, ticks: Floats) -> Iterator[NeedChanged]:
+        """The true need where it changes between two ticks."""
+        need = self.need
+        if need.is_line:
+            between = np.arange(0.0, self.end_s, LINE_STEP_S)
+            between = np.union1d(between, need.time_s)
+        else:
+            between = need.time_s
+        between = between[(between > 0.0) & (between <= self.end_s)]
+        between = between[~np.isin(between, ticks)]
+        for at_s, servers in zip(between.tolist(), need.at(between).tolist(), strict=True):
+            yield NeedChanged(at_s, servers)

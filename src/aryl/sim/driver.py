@@ -15,7 +15,7 @@ from typing import assert_never
 
 from aryl.core.cluster import Cluster, Job
 from aryl.core.events import (
-    DemandReported,
+    BackInService,
     Event,
     Finished,
     HandedOver,
@@ -30,31 +30,33 @@ from aryl.core.model import Health, JobState, Slot
 from aryl.core.plan import Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Stop
 
 # What comes first at one instant.
-_COMPLETION, _REPORT, _SCRIPT, _FAILURE, _ARRIVAL, _DEMAND = range(6)
+_COMPLETION, _REPORT, _SERVICE, _SCRIPT, _FAILURE, _ARRIVAL, _DEMAND = range(7)
 # What goes on for ever and doesn't keep a simulation going by itself.
-_ENDLESS = (_FAILURE, _DEMAND)
+_ENDLESS = (_SERVICE, _FAILURE, _DEMAND)
 
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
     """What changes cost, in seconds: standing still after a restart or a resize, the time that leaving
-    workers take, and, where loans are confirmed, the time until the inference side lets go of a server; and
-    how long a server rests after a launch has failed there.
+    workers take; where loans are confirmed, the time until the inference side lets go of a server; where
+    returns are, the time until it serves from one again; and how long a server rests after a launch has
+    failed there.
     """
 
     restart_s: float = 63.0
     resize_s: float = 10.0
     vacate_s: float = 0.0
     hand_over_s: float = 0.0
+    load_s: float = 0.0
     rest_s: float = 5.0
 
 
 class SimDriver:
     """Implements `ClusterDriver` on a virtual clock.
 
-    `arrivals` must ascend in time; `demand` yields DemandReported events in order and alone never keeps a
-    simulation going (see `quiet`). Nothing happens after `until_s`. A simulation that doesn't begin with an
-    empty cluster has to `take_over` what is under way.
+    `arrivals` must ascend in time; `demand` yields what the inference side says, in order, and alone never
+    keeps a simulation going (see `quiet`). Nothing happens after `until_s`. A simulation that doesn't begin
+    with an empty cluster has to `take_over` what is under way.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class SimDriver:
         arrivals: Sequence[Event],
         durations_s: Mapping[str, float],
         *,
-        demand: Iterator[DemandReported] | None = None,
+        demand: Iterator[Event] | None = None,
         failures: Iterator[Event] | None = None,
         script: Sequence[Event] = (),
         overheads: Overheads | None = None,
@@ -80,6 +82,7 @@ class SimDriver:
         }
         self._ahead = 0  # events in the heap that count, endless ones left out
         self._finish: dict[str, int] = {}  # sequence number of the completion that counts
+        self._awaited: dict[tuple[type, str], int] = {}  # the report about a server that counts, by its kind
         self._lost: dict[str, int] = {}  # the first sequence number after a server's last loss
         for event in script:
             self._push(_SCRIPT, event)
@@ -89,8 +92,8 @@ class SimDriver:
     def poll(self, deadline_s: float) -> Sequence[Event] | None:
         """The events of the next instant; none if `deadline_s` comes first; None at the end."""
         heap = self._heap
-        while heap and heap[0][1] == _COMPLETION and self._stale(heap[0]):
-            heappop(heap)
+        while heap and heap[0][1] <= _SERVICE and self._stale(heap[0]):
+            self._drop(heappop(heap))
         at_s = heap[0][0] if heap else float("inf")
         next_s = min(at_s, deadline_s)
         if next_s > self._until_s or next_s == float("inf"):
@@ -101,7 +104,8 @@ class SimDriver:
         while heap and heap[0][0] == at_s:
             entry = heappop(heap)
             _, priority, _, event = entry
-            if priority == _COMPLETION and self._stale(entry):
+            if priority <= _SERVICE and self._stale(entry):
+                self._drop(entry)
                 continue
             if priority not in _ENDLESS:
                 self._ahead -= 1
@@ -143,8 +147,11 @@ class SimDriver:
                     )
                 case Loan():
                     if cluster.server_by_id[step.server_id].handing_over:
-                        self._push(_REPORT, HandedOver(now + self._overheads.hand_over_s, step.server_id))
-                case Reserve() | Release() | Reclaim() | Return():
+                        self._expect_handover(step.server_id, now)
+                case Return():
+                    if cluster.server_by_id[step.server_id].restoring:
+                        self._expect_service(step.server_id, now)
+                case Reserve() | Release() | Reclaim():
                     pass
                 case _:
                     assert_never(step)
@@ -156,12 +163,14 @@ class SimDriver:
         When a change began follows from the state, so a simulation that is cut in two goes on as it would
         have. Not in the state are: whether a job that has been told to stop may save first (it keeps what it
         has saved), which of a job's leaving workers were told first (all leave with the last), and since when
-        servers are handed over or rest (they begin now). What is overdue happens now.
+        servers are handed over, load or rest (they begin now). What is overdue happens now.
         """
         now, overheads = cluster.now, self._overheads
         for server in cluster.servers:
             if server.handing_over:
-                self._push(_REPORT, HandedOver(now + overheads.hand_over_s, server.spec.server_id))
+                self._expect_handover(server.spec.server_id, now)
+            if server.restoring:
+                self._expect_service(server.spec.server_id, now)
             if server.health is Health.RESTING:
                 rested = HealthChanged(now + overheads.rest_s, server.spec.server_id, Health.HEALTHY)
                 self._push(_REPORT, rested)
@@ -212,13 +221,32 @@ class SimDriver:
         self._finish[job_id] = self._sequence
         self._push(_COMPLETION, Finished(max(at_s, cluster.now), job_id, job.attempt))
 
+    def _expect_handover(self, server_id: str, from_s: float) -> None:
+        """The inference side lets go of the server from `from_s` on; an earlier handover counts no more."""
+        self._awaited[HandedOver, server_id] = self._sequence
+        self._push(_REPORT, HandedOver(from_s + self._overheads.hand_over_s, server_id))
+
+    def _expect_service(self, server_id: str, from_s: float) -> None:
+        """The server loads its models from `from_s` on; what was under way there before counts no more."""
+        self._awaited[BackInService, server_id] = self._sequence
+        self._push(_SERVICE, BackInService(from_s + self._overheads.load_s, server_id))
+
     def _forget_finish(self, job_id: str) -> None:
         if self._finish.pop(job_id, None) is not None:
             self._ahead -= 1
 
     def _stale(self, entry: tuple[float, int, int, Event]) -> bool:
         event = entry[3]
-        return isinstance(event, Finished) and self._finish.get(event.job_id) != entry[2]
+        if isinstance(event, Finished):
+            return self._finish.get(event.job_id) != entry[2]
+        if isinstance(event, HandedOver | BackInService):
+            return self._awaited[type(event), event.server_id] != entry[2]
+        return False
+
+    def _drop(self, entry: tuple[float, int, int, Event]) -> None:
+        """Keep account of an entry that doesn't count; a completion was taken off when that began."""
+        if entry[1] == _REPORT:
+            self._ahead -= 1
 
     def _push(self, priority: int, event: Event) -> None:
         heappush(self._heap, (event.at, priority, self._sequence, event))

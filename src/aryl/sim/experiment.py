@@ -23,8 +23,10 @@ from pydantic import (
 from aryl.errors import nearest_word
 from aryl.files.cluster_config import ClusterConfig
 from aryl.files.fields import (
+    EXPECTED_INSTANT,
     Checkpoint,
     Count,
+    Instant,
     PositiveCount,
     PositiveSeconds,
     Seconds,
@@ -35,7 +37,7 @@ from aryl.files.fields import (
     choice,
     fault,
 )
-from aryl.files.inference_fields import Headroom, Points
+from aryl.files.inference_fields import LendingFields, Points
 from aryl.sim.experiment_inputs import EstimatesConfig, FailuresConfig
 from aryl.sim.experiment_jobs import InlineJob
 from aryl.sim.policy_list import split_policies
@@ -59,21 +61,19 @@ class JobsConfig(Strict):
     estimates: EstimatesConfig | None = None
 
 
-class InferenceConfig(Strict):
-    """The inference demand and how well it is foreseen.
+class InferenceConfig(LendingFields):
+    """The inference demand, how well it is foreseen, and what may be lent.
 
     `points` are (seconds, servers). `from_s` (key `from`) is where in the curve the simulation starts; None
-    means `Experiment.curve_start_s` decides.
+    means `Experiment.curve_start_s` decides. `drain`: how long the inference side takes to let go of a
+    server.
     """
 
     curve: Text | None = None
     points: Points | None = None
     interpolate: Annotated[Literal["step", "line"], choice("step", "line")] = "step"
     peak: Share = 0.95
-    headroom: Headroom = Headroom(share=0.02)
-    lead: Seconds | None = None
-    deadline: Seconds = 0.0
-    forecast: Annotated[Literal["oracle", "last"], choice("oracle", "last")] = "oracle"
+    drain: Seconds = 0.0
     from_s: Seconds | None = Field(default=None, alias="from")
 
     @model_validator(mode="after")
@@ -86,9 +86,12 @@ class InferenceConfig(Strict):
 
 
 class SimulationConfig(Strict):
-    """The rules of the simulation, in seconds. `until` None: until the last job has finished."""
+    """The rules of the simulation, in seconds. `until` None: until the last job has finished. `start`: what
+    the clock on the wall says at 0 s, in Unix time; only a calendar wants to know.
+    """
 
     interval: PositiveSeconds = 300.0
+    start: Instant | None = None
     restart_s: Seconds = 63.0
     resize_s: Seconds = 10.0
     vacate_s: Seconds = 0.0
@@ -189,6 +192,16 @@ class Experiment(Strict):
             if job.id in seen:
                 raise fault(f"job id '{job.id}' is given twice", "jobs", index, "id")
             seen[job.id] = index
+        return self
+
+    @model_validator(mode="after")
+    def _a_calendar_needs_a_clock(self) -> Experiment:
+        if self.inference.calendar is not None and self.simulation.start is None:
+            raise fault(
+                "a calendar needs to know when the simulation begins",
+                *("simulation", "start"),
+                expected=EXPECTED_INSTANT,
+            )
         return self
 
     @model_validator(mode="after")

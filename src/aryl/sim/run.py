@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any
 
 from aryl.core.cluster import Cluster
+from aryl.files.inference_fields import ORACLE
 from aryl.policies.catalogue import parse_policy
 from aryl.policies.policy import Policy
 from aryl.report.outcome import Outcome
@@ -86,7 +87,7 @@ def run(
 
 def _notes(experiment: Experiment) -> tuple[str, ...]:
     """How to read the results."""
-    if experiment.cluster.inference.servers and experiment.inference.forecast == "oracle":
+    if experiment.cluster.inference.servers and experiment.inference.forecast.predictor == ORACLE:
         return ("The demand forecast is an oracle: it looks ahead in the curve, which no real forecast can.",)
     return ()
 

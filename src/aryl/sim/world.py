@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-import numpy as np
-
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster
 from aryl.core.evolve import evolve
@@ -17,18 +15,17 @@ from aryl.core.model import Accounting, JobSpec, Pool, ServerSpec, allowed_size
 from aryl.core.speedup import LINEAR, Speedup
 from aryl.errors import InputError, nearest_word
 from aryl.files.cluster_config import PoolConfig
+from aryl.files.inference_fields import ORACLE
 from aryl.policies.policy import Policy
-from aryl.sim.demand import reports
 from aryl.sim.driver import Overheads, SimDriver
 from aryl.sim.experiment import Experiment, JobsConfig, ScriptedEvent
 from aryl.sim.experiment_jobs import InlineJob
 from aryl.sim.failures import random_failures
+from aryl.sim.inference_side import inference_side
 from aryl.traces.assign import assign_scenario
-from aryl.traces.curves import load_curve, scale_curve, window_curve
 from aryl.traces.estimates import perturb_estimates
 from aryl.traces.load import load_trace
 from aryl.traces.model import Trace, TraceJob
-from aryl.traces.need import Need
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +100,20 @@ def build_world(experiment: Experiment, workload: Workload, policy: Policy) -> W
                 ev.Refused(spec.submit_s, spec.job_id, "the gang doesn't fit into the empty cluster")
             )
     last_s = workload.specs[-1].submit_s if workload.specs else 0.0
+    side = inference_side(experiment, min(last_s, simulation.until or last_s))
     driver = SimDriver(
         arrivals,
         workload.durations_s,
-        demand=_demand(experiment, min(last_s, simulation.until or last_s)),
+        demand=None if side is None else side.events(),
         failures=_failures(experiment, workload, declared),
         script=_script(experiment.events, workload),
-        overheads=Overheads(simulation.restart_s, simulation.resize_s, simulation.vacate_s),
+        overheads=Overheads(
+            simulation.restart_s,
+            simulation.resize_s,
+            simulation.vacate_s,
+            experiment.inference.drain,
+            experiment.inference.load,
+        ),
         until_s=simulation.until,
     )
     return World(declared, tuple(arrivals), refused, driver)
@@ -117,7 +121,9 @@ def build_world(experiment: Experiment, workload: Workload, policy: Policy) -> W
 
 def declare(experiment: Experiment) -> ev.ClusterDeclared:
     """The servers of both pools, training first, and the rules they are accounted by."""
-    cluster, simulation = experiment.cluster, experiment.simulation
+    cluster, simulation, inference = experiment.cluster, experiment.simulation, experiment.inference
+    headroom = inference.headroom.in_servers(cluster.inference.servers)
+    oracle = inference.forecast.predictor == ORACLE
     return ev.ClusterDeclared(
         0.0,
         (*_servers(cluster.training, Pool.TRAINING, "T"), *_servers(cluster.inference, Pool.INFERENCE, "I")),
@@ -125,9 +131,15 @@ def declare(experiment: Experiment) -> ev.ClusterDeclared:
         resize_s=simulation.resize_s,
         restart_s=simulation.restart_s,
         vacate_s=simulation.vacate_s,
-        headroom_servers=experiment.inference.headroom.in_servers(cluster.inference.servers),
-        reclaim_within_s=experiment.inference.deadline,
+        # An oracle makes no errors that a headroom could cover.
+        headroom_servers=0 if oracle and not inference.headroom.is_fixed else headroom,
+        reclaim_within_s=inference.deadline,
         guaranteed=tuple((name, project.guaranteed) for name, project in cluster.projects.items()),
+        confirms_loans=inference.drain > 0.0,
+        confirms_returns=inference.load > 0.0,
+        load_s=inference.load,
+        least_kept_servers=inference.min_servers,
+        most_lent_servers=inference.max_lent,
     )
 
 
@@ -227,44 +239,6 @@ def _checkpoint_s(value: str | float | None) -> float | None:
 def _shortest_s(spec: JobSpec, duration_s: float) -> float:
     best = max((speed for _, speed in spec.gpu_types), default=1.0)
     return duration_s * spec.speedup(spec.min_workers) / spec.speedup(spec.max_workers) / max(best, 1.0)
-
-
-def _demand(experiment: Experiment, covered_s: float) -> Iterator[ev.DemandReported] | None:
-    """Reports of the inference side; the curve has to cover the time until the last submission."""
-    pool, inference, simulation = experiment.cluster.inference, experiment.inference, experiment.simulation
-    if pool.servers == 0:
-        return None
-    lead_s = (
-        simulation.interval + inference.deadline + simulation.vacate_s
-        if inference.lead is None
-        else inference.lead
-    )
-    if inference.points is not None:
-        times, servers = np.array(inference.points, dtype=np.float64).T
-        need = Need(times, servers, line=inference.interpolate == "line")
-        end_s = max(float(times[-1]), covered_s) + simulation.interval
-    elif inference.curve is not None:
-        curve = scale_curve(
-            load_curve(inference.curve),
-            servers=pool.servers,
-            gpus_per_server=pool.gpus_per_server,
-            peak=inference.peak,
-        )
-        start_s = experiment.curve_start_s
-        window_curve(curve, start_s, start_s + max(covered_s, simulation.interval))
-        rest = window_curve(curve, start_s, curve.end_s)
-        need = Need(rest.time_s, rest.busy, line=inference.interpolate == "line")
-        end_s = curve.end_s - start_s
-    else:
-        # Nobody says what inference needs, so all of it is needed.
-        need, end_s = Need(np.zeros(1), np.full(1, float(pool.servers)), line=False), 0.0
-    return reports(
-        need,
-        interval_s=simulation.interval,
-        lead_s=lead_s,
-        oracle=inference.forecast == "oracle",
-        end_s=end_s,
-    )
 
 
 def _failures(

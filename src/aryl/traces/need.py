@@ -14,11 +14,11 @@ class Need:
     """
 
     def __init__(self, time_s: Floats, servers: Floats, *, line: bool) -> None:
-        self.time_s, self.servers, self._line = time_s, servers, line
+        self.time_s, self.servers, self.is_line = time_s, servers, line
 
     def at(self, when_s: Floats) -> Floats:
         """The need at these times, shape like `when_s`."""
-        if self._line:
+        if self.is_line:
             return np.interp(when_s, self.time_s, self.servers)
         return self.servers[np.maximum(np.searchsorted(self.time_s, when_s, side="right") - 1, 0)]
 

@@ -164,7 +164,9 @@ class ResizeRequest(Request):
 
 
 class ServerView(View):
-    """A server as it stands. `health`: healthy, resting, quarantined, suspect."""
+    """A server as it stands. `health`: healthy, resting, quarantined, suspect. `restoring`: it is at home
+    again and doesn't serve yet.
+    """
 
     server: str
     pool: Pool
@@ -178,6 +180,7 @@ class ServerView(View):
     draining: bool
     health: str
     handing_over: bool = False
+    restoring: bool = False
     reclaim_by: float | None = None
     jobs: list[str | None] = Field(default_factory=list)
 
@@ -204,8 +207,17 @@ class LoanView(View):
     returned: float | None = None
 
 
+# What keeps servers from being lent, whatever inference needs.
+Limit = Literal["calendar", "max_lent", "min_servers"]
+
+
 class LoanList(View):
-    """The loans, newest first, and the inference side's account."""
+    """The loans, newest first, and the inference side's account.
+
+    Of the `inference_servers` that are up, `serving_servers` serve and `restoring_servers` are at home and
+    don't yet. `headroom_servers` are kept on top of what is needed. At most `lending_cap` may be on loan;
+    `limit` names what says so, and is None where nothing does.
+    """
 
     loans: list[LoanView]
     inference_servers: int
@@ -215,6 +227,11 @@ class LoanList(View):
     reported: float | None
     degraded: bool
     shortfall_servers: float
+    serving_servers: int
+    restoring_servers: int
+    headroom_servers: float
+    lending_cap: int
+    limit: Limit | None = None
 
 
 class ReclaimRequest(Request):
@@ -230,11 +247,29 @@ class GiveRequest(Request):
     server: str
 
 
+# More than anybody has; it keeps sums finite.
+MOST_HEADROOM_SERVERS = 1_000_000
+
+
+class ReadyRequest(Request):
+    """A server that came home serves again."""
+
+    server: str
+
+
 class DemandRequest(Request):
-    """What the inference side needs now, in servers, and at most until its next word."""
+    """What the inference side needs now, in servers, and at most until its next word.
+
+    `headroom_servers` are kept on top; None: as configured. `measured_at`: when this was so, in seconds since
+    the Unix epoch; None: now. `hosting`: the GPUs of each replica by server; a server that isn't named
+    carries none; None or empty: nobody knows.
+    """
 
     need_servers: float = Field(ge=0)
     forecast_servers: float | None = Field(default=None, ge=0)
+    headroom_servers: float | None = Field(default=None, ge=0, le=MOST_HEADROOM_SERVERS)
+    measured_at: float | None = Field(default=None, ge=0)
+    hosting: dict[str, list[Annotated[int, Field(ge=1)]]] | None = None
 
 
 class RoleName(Enum):

@@ -202,6 +202,10 @@ class PlainControl:
             reported=None,
             degraded=False,
             shortfall_servers=0.0,
+            serving_servers=1 - len(self._loans),
+            restoring_servers=0,
+            headroom_servers=0.0,
+            lending_cap=1,
         )
 
     def give(self, server_id: str) -> LoanList:
@@ -220,6 +224,11 @@ class PlainControl:
         return self.loans()
 
     def report_demand(self, demand: DemandRequest) -> LoanList:
+        return self.loans()
+
+    def report_ready(self, server_id: str) -> LoanList:
+        if self._server(server_id).pool is Pool.TRAINING:
+            raise ConflictError(f"{server_id} is a training server")
         return self.loans()
 
     def log_files(self, job_id: str) -> list[LogFile]:

@@ -26,6 +26,7 @@ LEAST_ROLES = {
     ("POST", "/v1/loans"): Role.OPERATOR,
     ("POST", "/v1/loans/reclaim"): Role.OPERATOR,
     ("PUT", "/v1/inference/demand"): Role.OPERATOR,
+    ("POST", "/v1/inference/ready"): Role.OPERATOR,
     ("GET", "/v1/jobs"): Role.VIEWER,
     ("GET", "/v1/jobs/x-1"): Role.VIEWER,
     ("GET", "/v1/jobs/x-1/why"): Role.VIEWER,
@@ -45,6 +46,7 @@ BODIES = {
     "/v1/loans": {"server": "I1"},
     "/v1/loans/reclaim": {},
     "/v1/inference/demand": {"need_servers": 1},
+    "/v1/inference/ready": {"server": "I1"},
 }
 
 

@@ -36,7 +36,7 @@ def test_it_is_openapi_3_1(document: dict[str, Any]) -> None:
 
 
 def test_every_operation_says_what_it_does_and_how_it_refuses(document: dict[str, Any]) -> None:
-    assert len(operations(document)) == 22
+    assert len(operations(document)) == 23
     for path, method, operation in operations(document):
         where = f"{method} {path}"
         assert operation["summary"], where

@@ -45,6 +45,11 @@ _LOANS: dict[str, Any] = {
     "reported": 1767229190.0,
     "degraded": False,
     "shortfall_servers": 0.0,
+    "serving_servers": 7,
+    "restoring_servers": 0,
+    "headroom_servers": 1.0,
+    "lending_cap": 2,
+    "limit": "calendar",
 }
 _SERVER: dict[str, Any] = {
     "server": "I3",
@@ -59,6 +64,7 @@ _SERVER: dict[str, Any] = {
     "draining": False,
     "health": "healthy",
     "handing_over": False,
+    "restoring": False,
     "reclaim_by": None,
     "jobs": ["resnet-17", None],
 }
@@ -117,7 +123,14 @@ EXAMPLES: dict[str, Any] = {
     "LoanList": _LOANS,
     "GiveRequest": {"server": "I3"},
     "ReclaimRequest": {"server": "I3", "deadline_s": 120},
-    "DemandRequest": {"need_servers": 5.5, "forecast_servers": 6},
+    "DemandRequest": {
+        "need_servers": 5.5,
+        "forecast_servers": 6,
+        "headroom_servers": 1,
+        "measured_at": 1767229190.0,
+        "hosting": {"I1": [2, 1], "I2": [4]},
+    },
+    "ReadyRequest": {"server": "I3"},
     "WhatIfRequest": {"policies": ["fifo", "aryl"]},
     "WhatIfView": {
         "outcomes": [

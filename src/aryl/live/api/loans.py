@@ -7,7 +7,15 @@ from fastapi import APIRouter, Response
 from aryl.live.api.bodies import StrictRoute, answer
 from aryl.live.api.context import Operator, Parts, User, Viewer
 from aryl.live.api.documents import problems
-from aryl.wire.views import DemandRequest, GiveRequest, LoanList, ReclaimRequest, WhatIfRequest, WhatIfView
+from aryl.wire.views import (
+    DemandRequest,
+    GiveRequest,
+    LoanList,
+    ReadyRequest,
+    ReclaimRequest,
+    WhatIfRequest,
+    WhatIfView,
+)
 
 router = APIRouter(prefix="/v1", tags=["loans"], route_class=StrictRoute)
 
@@ -25,7 +33,9 @@ def list_loans(principal: Viewer, parts: Parts) -> Response:
     responses=problems(401, 403, 404, 409, 413, 415, 422, 503),
 )
 def give(request: GiveRequest, principal: Operator, parts: Parts) -> Response:
-    """Lend an inference server to training, unless the inference side would fall short."""
+    """Lend an inference server to training, unless the inference side would fall short or a limit is in the
+    way.
+    """
     return answer(parts.control.give(request.server))
 
 
@@ -49,6 +59,17 @@ def reclaim(request: ReclaimRequest, principal: Operator, parts: Parts) -> Respo
 def report_demand(request: DemandRequest, principal: Operator, parts: Parts) -> Response:
     """The inference side's word; it counts until the next one."""
     return answer(parts.control.report_demand(request))
+
+
+@router.post(
+    "/inference/ready",
+    response_model=LoanList,
+    summary="Report that a server serves again",
+    responses=problems(401, 403, 404, 409, 413, 415, 422, 503),
+)
+def report_ready(request: ReadyRequest, principal: Operator, parts: Parts) -> Response:
+    """The inference side's word that a server which came home has loaded what it serves."""
+    return answer(parts.control.report_ready(request.server))
 
 
 @router.post(

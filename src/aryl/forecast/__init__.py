@@ -1,0 +1,1 @@
+"""How much the inference side will need, and what may be lent by that."""

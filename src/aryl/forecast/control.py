@@ -1,0 +1,152 @@
+"""Loan control: what the inference side is said to need when somebody decides what is lent.
+
+Every interval the highest need over the *lead* is forecast: the interval, the time that a reclaimed server
+takes to become empty, and the time that it takes to load its models. So a server that is called back by the
+forecast serves before it is needed. Two things are put on top:
+
+* *Hysteresis*: what was kept only becomes less if it would have been enough for the last `settle_s` as well.
+  More is kept at once. So a need that flickers around a boundary moves no server.
+* *Headroom*: a number of servers, or what the forecast's own errors call for (`account.py`). Until a day's
+  errors are known, at least `at_least_servers`.
+
+The same object serves the simulator and the live control plane. It hears of needs in the order of time and
+never of the future.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import assert_never
+
+from aryl.forecast.account import Account
+from aryl.forecast.history import DAY_S, History
+from aryl.forecast.predictor import Predictor
+
+
+@dataclass(frozen=True, slots=True)
+class FixedHeadroom:
+    """So many servers, whatever happens."""
+
+    servers: float
+
+
+@dataclass(frozen=True, slots=True)
+class QuantileHeadroom:
+    """Enough in the share `level` of the time, by the forecast's own errors."""
+
+    level: float
+    at_least_servers: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RiskHeadroom:
+    """So much that the shortfall is the share `share` of what a rule without any forecast would have."""
+
+    share: float
+    at_least_servers: float = 0.0
+
+
+HeadroomRule = FixedHeadroom | QuantileHeadroom | RiskHeadroom
+
+
+@dataclass(frozen=True, slots=True)
+class LoanRules:
+    """Times in seconds. `give_back_s`: from the order to come back until a server is in service again.
+
+    `lead_s` None: the interval and `give_back_s`.
+    """
+
+    interval_s: float
+    give_back_s: float = 0.0
+    lead_s: float | None = None
+    settle_s: float = 0.0
+    headroom: HeadroomRule = FixedHeadroom(0.0)
+
+    @property
+    def lead_or_default_s(self) -> float:
+        """How far ahead is looked."""
+        return self.interval_s + self.give_back_s if self.lead_s is None else self.lead_s
+
+    @property
+    def steps(self) -> int:
+        """How many slots ahead is looked."""
+        return max(math.ceil(self.lead_or_default_s / self.interval_s - 1e-9), 1)
+
+    @property
+    def delay(self) -> int:
+        """How many slots it takes until a server that is called back serves."""
+        return math.ceil(self.give_back_s / self.interval_s - 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What is expected at most until the lead is over, and what is kept on top, in servers."""
+
+    forecast_servers: float
+    headroom_servers: float
+
+
+class LoanControl:
+    """Hears the need, says what to keep."""
+
+    def __init__(self, rules: LoanRules, predictor: Predictor) -> None:
+        self.rules = rules
+        self.history = History(rules.interval_s)
+        self._predictor = predictor
+        self._account = Account(rules.interval_s)
+        self._recent: deque[float] = deque()  # forecasts of the slots within `settle_s`, the present one last
+        self._kept_servers = 0.0
+        self._kept_at_first_servers = 0.0  # by the first word of the present slot
+
+    def hear(self, at_s: float, need_servers: float, forecast_servers: float | None = None) -> Foreseen:
+        """The inference side needs so much now. A forecast of its own takes the place of ours.
+
+        `at_s` must not go back by more than the present slot.
+        """
+        first = not self._recent
+        begun = self.history.observe(at_s, need_servers)
+        if begun and self._recent:
+            self._close_slots(begun)
+        if forecast_servers is not None:
+            ahead = forecast_servers
+        elif begun:
+            ahead = float(self._predictor.predict(self.history, self.rules.steps)[0])
+        else:
+            ahead = self._recent[-1]
+        ahead = max(ahead, need_servers)
+        if begun:
+            self._recent.append(ahead)
+            while len(self._recent) > 1 + math.ceil(self.rules.settle_s / self.rules.interval_s - 1e-9):
+                self._recent.popleft()
+        else:
+            self._recent[-1] = ahead
+        settled = max(self._recent)
+        self._kept_servers = ahead if first else min(max(self._kept_servers, ahead), settled)
+        if begun:
+            self._kept_at_first_servers = self._kept_servers
+        return Foreseen(self._kept_servers, self.headroom_servers)
+
+    @property
+    def headroom_servers(self) -> float:
+        """What is kept on top at the moment."""
+        match self.rules.headroom:
+            case FixedHeadroom(servers):
+                return servers
+            case QuantileHeadroom(level, at_least):
+                return self._at_least(self._account.quantile(level), at_least)
+            case RiskHeadroom(share, at_least):
+                return self._at_least(self._account.for_risk(share), at_least)
+            case _:
+                assert_never(self.rules.headroom)
+
+    def _at_least(self, servers: float, at_least: float) -> float:
+        return servers if len(self._account) >= self.history.slots(DAY_S) else max(servers, at_least)
+
+    def _close_slots(self, begun: int) -> None:
+        """Slots are over. In those of which nothing was heard nothing is known to have gone wrong."""
+        values = self.history.values
+        if len(values) <= begun:
+            return
+        self._account.close_slot(float(values[-1 - begun]), self._kept_at_first_servers, self.rules.delay)

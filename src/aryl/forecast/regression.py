@@ -1,0 +1,123 @@
+"""Regression on what the need was lately, a day ago and a week ago (ours).
+
+A linear model of the highest need ahead, fitted by least squares with a small ridge. What it looks at: the
+last ten values, means of the last 15 minutes to two and a half hours, the highest of the last hour; and for
+each season that the history covers, what followed a season ago, as it was, smoothed, and shifted by how far
+today is above or below that day. So the fit itself finds out how much each is worth: on a smooth curve it
+becomes seasonal naive with a correction, on a noisy one a mean.
+
+It is fitted anew once a day on the last `LEARNED_S` of history, in closed form, so there is no chance in it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from aryl.forecast.history import DAY_S, WEEK_S, Floats, History
+from aryl.forecast.plain import Seasonal
+
+LAGS = 10
+MEANS = (3, 10, 30)
+HIGHEST_OF = 12
+SHIFTS = (0.5, 1.0)
+SMOOTHED = 3  # slots on either side
+RIDGE = 1e-5
+LEARNED_S = 4 * WEEK_S
+REFIT_S = DAY_S
+RETRY_S = 3600.0  # as long as there was too little to learn from
+# Fewer rows than that a column make a fit that only repeats them.
+ROWS_PER_COLUMN = 4
+
+
+class Regression:
+    """A `PointPredictor`. Until it can learn what a season is worth: as it went on a day ago, if that is
+    known, or the last value.
+    """
+
+    def __init__(self) -> None:
+        self._before = Seasonal("day")
+        self._weights: Floats | None = None
+        self._shape: tuple[tuple[int, ...], int] = ((), 0)  # seasons in slots, steps
+        self._tried_slot = -(2**62)
+
+    def peak(self, history: History, steps: int) -> float:
+        """See `PointPredictor`."""
+        values = history.values
+        self._learn(history, steps)
+        seasons = self._shape[0]
+        if self._weights is None or not seasons or len(values) < _reach(seasons, steps):
+            return self._before.peak(history, steps)
+        row = _columns(values[-_reach(seasons, steps) :], seasons, steps)[0]
+        return max(float(row @ self._weights), float(values[-1]))
+
+    def _learn(self, history: History, steps: int) -> None:
+        values = history.values
+        day, week = history.slots(DAY_S), history.slots(WEEK_S)
+        # A season counts once it has been seen twice: what it is worth has to be learned.
+        seasons = tuple(season for season in (day, week) if steps < season and len(values) >= 2 * season)
+        old = (seasons, steps) == self._shape and self._weights is not None
+        rested = history.slot >= self._tried_slot + history.slots(REFIT_S if old else RETRY_S)
+        if not seasons or not rested:
+            return
+        self._tried_slot = history.slot
+        known = values[-(history.slots(LEARNED_S) + _reach(seasons, steps)) :]
+        weights = _fit(known, seasons, steps)
+        if weights is not None:
+            self._weights, self._shape = weights, (seasons, steps)
+
+
+def _fit(values: Floats, seasons: tuple[int, ...], steps: int) -> Floats | None:
+    """Weights for `_columns`, or None if there are too few rows. The outcome of the last `steps` slots isn't
+    known, and the present slot may still rise.
+    """
+    rows = _columns(values[: -steps - 1], seasons, steps)
+    if len(rows) < ROWS_PER_COLUMN * rows.shape[1]:
+        return None
+    highest = _windows(values[:-1], steps + 1)[-len(rows) :].max(axis=1)
+    gram = rows.T @ rows
+    # Relative to each column's own size, so that the unit of the need doesn't matter.
+    penalty = np.diag(RIDGE * np.diag(gram) + 1e-9)
+    weights: Floats = np.linalg.solve(gram + penalty, rows.T @ highest)
+    return weights
+
+
+def _reach(seasons: tuple[int, ...], steps: int) -> int:
+    """How many values one row of `_columns` looks at."""
+    return max((season + SMOOTHED for season in seasons), default=0) + max(LAGS, *MEANS, HIGHEST_OF) + steps
+
+
+def _windows(values: Floats, width: int) -> Floats:
+    """All stretches of `width` values; shape (len - width + 1, width). A view that is only read."""
+    stride = values.strides[0]
+    return as_strided(values, (len(values) - width + 1, width), (stride, stride), writeable=False)
+
+
+def _columns(values: Floats, seasons: tuple[int, ...], steps: int) -> Floats:
+    """What the model looks at, a row for each of the last slots; shape (len - reach + 1, columns)."""
+    count = len(values) - _reach(seasons, steps) + 1
+    if count <= 0:
+        return np.empty((0, 1))
+    end = len(values)
+
+    def back(slots: int) -> Floats:
+        """The values `slots` before each row's present."""
+        return values[end - count - slots : end - slots]
+
+    def window(width: int, slots: int) -> Floats:
+        """For each row the `width` values that end `slots` before its present; shape (count, width)."""
+        return _windows(values[end - count - slots - width + 1 : end - slots], width)
+
+    now = back(0)
+    columns = [np.ones(count), *(back(lag) for lag in range(LAGS))]
+    columns += [window(width, 0).mean(axis=1) for width in MEANS]
+    columns.append(window(HIGHEST_OF, 0).max(axis=1))
+    for season in seasons:
+        then = back(season)
+        followed = window(steps, season - steps)
+        ahead = followed.max(axis=1)
+        columns += [then, ahead, followed.mean(axis=1)]
+        columns.append(window(2 * SMOOTHED + 1, season - SMOOTHED).mean(axis=1))
+        columns.append(window(2 * SMOOTHED + 1, max(season - SMOOTHED - steps, 0)).mean(axis=1))
+        columns += [np.maximum(ahead + shift * (now - then), now) for shift in SHIFTS]
+    return np.stack(columns, axis=1)

@@ -1,0 +1,1 @@
+"""Where the inference demand can be read while the cluster runs: Prometheus, or a file."""

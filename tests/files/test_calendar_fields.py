@@ -86,7 +86,21 @@ def test_times_of_the_day_are_read_with_and_without_quotes(
 
 
 @pytest.mark.parametrize(
-    "wrong", ["22", "22.00", "22:60", '"24:01"', '"7"', '"-1:00"', "22:00:00", "true", "[22]", "10pm", "59"]
+    "wrong",
+    [
+        "22",
+        "22.00",
+        "22:60",
+        '"24:01"',
+        '"7"',
+        '"-1:00"',
+        "22:00:00",
+        '"22:00:00"',
+        "true",
+        "[22]",
+        "10pm",
+        "59",
+    ],
 )
 def test_what_is_not_a_time_of_the_day_is_refused(tmp_path: Path, wrong: str) -> None:
     assert error_of(tmp_path, RULES.replace('"22:00"', wrong)).startswith(
@@ -200,3 +214,17 @@ def test_windows_are_a_list_of_a_few(windows: object, error: str) -> None:
     with pytest.raises(InputError) as caught:
         YamlSource({"zone": "UTC", "windows": windows}).validate(CalendarSection)
     assert str(caught.value).startswith(error)
+
+
+def test_a_hundred_windows_are_few_enough() -> None:
+    written = {"zone": "UTC", "windows": [{"from": "1:00", "to": "2:00"}] * 100}
+    assert len(YamlSource(written).validate(CalendarSection).windows) == 100
+
+
+def test_a_window_whose_limit_is_left_empty_has_none_of_its_own(tmp_path: Path) -> None:
+    assert read(tmp_path, RULES.replace("max_lent: 6", "max_lent: ")).windows[0].max_lent == "all"
+
+
+def test_a_city_alone_is_found_in_any_case() -> None:
+    with pytest.raises(InputError, match=r"did you mean 'Asia/Ho_Chi_Minh'\?$"):
+        YamlSource({"zone": "ho chi minh", "windows": []}).validate(CalendarSection)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from aryl.files.calendar_fields import CalendarSection
 from aryl.files.yaml_source import YamlSource
-from aryl.forecast.calendar import DAY_S, Calendar, Window, calendar_of
+from aryl.forecast.calendar import DAY_S, MOST_CHUNKS, Calendar, Window, calendar_of
 
 EVERY_DAY = (0, 1, 2, 3, 4, 5, 6)
 NIGHTS = {"from": "22:00", "to": "06:30", "max_lent": 6}
@@ -318,6 +318,7 @@ def test_years_of_changes_are_found_one_after_the_other_however_they_are_asked_f
         unix_s = rules.next_change(unix_s)
         found.append(unix_s)
     assert len(found) == 2 * 5844 + 1
+    assert len(rules._known) <= MOST_CHUNKS  # a year has thirteen
     assert all(
         fresh.next_change(before) == after for before, after in zip(found[-2::-9], found[:0:-9], strict=True)
     )

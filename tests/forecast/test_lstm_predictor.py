@@ -30,7 +30,7 @@ def need(slots: int, seed: int = 1) -> Floats:
 def model(loss: Loss = Loss.QUANTILE) -> LstmModel:
     if loss not in MODELS:
         MODELS[loss] = train(
-            need(24 * 60), HOUR_S, loss=loss, levels=LEVELS, horizons=4, hidden=8, epochs=10, curve="wave"
+            need(24 * 40), HOUR_S, loss=loss, levels=LEVELS, horizons=4, hidden=8, epochs=10, curve="wave"
         )
     return MODELS[loss]
 

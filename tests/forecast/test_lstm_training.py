@@ -58,7 +58,7 @@ def outcomes(values: Floats, horizons: int) -> Floats:
 
 @BOTH
 def test_a_curve_that_repeats_is_foreseen_far_better_than_by_its_last_value(loss: Loss) -> None:
-    facts = learn(teeth(2500), loss=loss, epochs=30).facts
+    facts = learn(teeth(1200), loss=loss, epochs=15).facts
     assert facts.tail_error_servers < facts.last_error_servers / 5
 
 
@@ -122,7 +122,7 @@ def test_an_untrained_network_has_levels_that_never_cross_nor_fall_below_the_pre
 
 def test_a_level_is_exceeded_as_seldom_as_it_says() -> None:
     draws = np.random.default_rng(5)
-    model = learn(draws.gamma(4.0, 5.0, 6000), levels=(0.25, 0.5, 0.9), epochs=15)
+    model = learn(draws.gamma(4.0, 5.0, 3000), levels=(0.25, 0.5, 0.9), epochs=8)
     fresh = draws.gamma(4.0, 5.0, 2000)
     below = (outcomes(fresh, 3)[:, :, None] <= foreseen(model, fresh) + 1e-9).mean(axis=0)
     # Draws are independent: the present need, of rank u, stays the highest for k slots in u^k of all cases,

@@ -29,7 +29,7 @@ class Server:
         self.by_query: dict[str, str] = {}
         self.headers: dict[str, str] = {}
         self.asked: list[tuple[str, dict[str, list[str]], str | None]] = []
-        self.drips = False
+        self.drips, self.holds_s = False, LONG_S
         self.let_go = threading.Event()
         self.let_go.set()
         self.hung = threading.Event()
@@ -62,7 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             if not side.let_go.is_set() and not side.drips:
                 side.hung.set()
-                side.let_go.wait(LONG_S)
+                side.let_go.wait(side.holds_s)
             self.send_response(side.status)
             for key, value in side.headers.items():
                 self.send_header(key, value)

@@ -245,6 +245,7 @@ def test_a_token_that_the_server_repeats_is_not_shown(server: Server, tmp_path: 
 
 def test_a_server_that_does_not_answer_is_given_up_in_time(server: Server) -> None:
     server.let_go.clear()
+    server.holds_s = 4.0  # then it does answer, for whoever still waits
     assert complaint(server, UnreachableError, timeout_s=0.2) == "no whole answer within 0.2 s"
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.live.fake_prometheus import AT_S, Server, success
 
 from aryl.errors import InputError
 from aryl.files.fields import Section
 from aryl.files.yaml_source import YamlSource, plain_values
 from aryl.live.source_config import FileConfig, PrometheusConfig, source_of, with_absolute_paths
 from aryl.live.sources.demand_file import FileSource
+from aryl.live.sources.observation import Observation, Unit
 from aryl.live.sources.prometheus import PrometheusSource
 
 URL = "http://prom:9090"
@@ -178,6 +181,35 @@ def test_a_configuration_becomes_a_source() -> None:
     file = source_of(FileConfig(path="/a/b"))
     assert isinstance(file, FileSource)
     assert file.where == "/a/b"
+
+
+def test_a_source_does_what_is_configured(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t0ken")
+    (tmp_path / "demand").write_text('{"need": 5, "at": 7}')
+    server = Server()
+    server.by_query["when"] = success("scalar", [AT_S, "1234"])
+    source = source_of(
+        prometheus(
+            url=f"http://{server.address}",
+            time_query="when",
+            unit="share",
+            timeout="2500ms",
+            token_file=str(tmp_path / "token"),
+        )
+    )
+    try:
+        assert source.read() == Observation(1234.0, 5.5, Unit.SHARE)
+    finally:
+        source.close()
+        server.close()
+    assert [(asked["timeout"], token) for _, asked, token in server.asked] == [
+        (["2500ms"], "Bearer t0ken")
+    ] * 2
+    file = source_of(FileConfig(path=str(tmp_path / "demand"), unit="gpus"))
+    assert file.read() == Observation(7.0, 5.0, Unit.GPUS)
+    with pytest.raises(InputError) as caught:
+        source_of(prometheus(url="https://prom", ca_file=str(tmp_path / "ca")))
+    assert caught.value.file == str(tmp_path / "ca")
 
 
 def test_paths_are_relative_to_the_folder_of_the_configuration() -> None:

@@ -27,7 +27,7 @@ def _minute(value: object) -> int:
     minute = -1
     if isinstance(value, str) and (match := _TIME.fullmatch(value.strip())) and int(match[2]) < HOUR_MIN:
         minute = int(match[1]) * HOUR_MIN + int(match[2])
-    elif isinstance(value, int) and not isinstance(value, bool) and value >= HOUR_MIN:
+    elif isinstance(value, int) and value >= HOUR_MIN:
         # YAML 1.1 reads 22:00 without quotes as a number to the base of sixty: 1320. It does so from 1:00
         # on, so a smaller number is something else, such as an hour.
         minute = value
@@ -63,7 +63,7 @@ def _most(value: object) -> int | Literal["all"]:
 
 
 def _zone(value: object) -> str:
-    if isinstance(value, str) and value.isprintable():
+    if isinstance(value, str):
         try:
             return zoneinfo.ZoneInfo(value).key
         except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):

@@ -17,12 +17,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
 from aryl.forecast.account import Account
-from aryl.forecast.history import DAY_S, History
+from aryl.forecast.history import DAY_S, WEEK_S, History
 from aryl.forecast.predictor import Predictor
+
+# As far back as errors count.
+WARM_S = WEEK_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +73,6 @@ class LoanRules:
         """How far ahead is looked."""
         return self.interval_s + self.give_back_s if self.lead_s is None else self.lead_s
 
-    @property
-    def steps(self) -> int:
-        """How many slots ahead is looked."""
-        return max(math.ceil(self.lead_or_default_s / self.interval_s - 1e-9), 1)
-
-    @property
-    def delay(self) -> int:
-        """How many slots it takes until a server that is called back serves."""
-        return math.ceil(self.give_back_s / self.interval_s - 1e-9)
-
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
@@ -97,6 +91,7 @@ class LoanControl:
         self._predictor = predictor
         self._account = Account(rules.interval_s)
         self._recent: deque[float] = deque()  # forecasts of the slots within `settle_s`, the present one last
+        self.give_back_s = rules.give_back_s  # may be set: live it is measured
         self._kept_servers = 0.0
         self._kept_at_first_servers = 0.0  # by the first word of the present slot
 
@@ -112,7 +107,7 @@ class LoanControl:
         if forecast_servers is not None:
             ahead = forecast_servers
         elif begun:
-            ahead = float(self._predictor.predict(self.history, self.rules.steps)[0])
+            ahead = float(self._predictor.predict(self.history, self.steps)[0])
         else:
             ahead = self._recent[-1]
         ahead = max(ahead, need_servers)
@@ -127,6 +122,31 @@ class LoanControl:
         if begun:
             self._kept_at_first_servers = self._kept_servers
         return Foreseen(self._kept_servers, self.headroom_servers)
+
+    def remember(self, heard: Sequence[tuple[float, float]]) -> None:
+        """What was needed before somebody asks: times and servers, ascending. Of the last `WARM_S` it is
+        worked out what the forecasts would have been, so that their errors are known.
+        """
+        if not heard:
+            return
+        warm_s = heard[-1][0] - WARM_S
+        for at_s, need_servers in heard:
+            if at_s < warm_s:
+                self.history.observe(at_s, need_servers)
+            else:
+                self.hear(at_s, need_servers)
+
+    @property
+    def steps(self) -> int:
+        """How many slots ahead is looked."""
+        rules = self.rules
+        lead_s = rules.interval_s + self.give_back_s if rules.lead_s is None else rules.lead_s
+        return max(math.ceil(lead_s / rules.interval_s - 1e-9), 1)
+
+    @property
+    def delay(self) -> int:
+        """How many slots it takes until a server that is called back serves."""
+        return math.ceil(self.give_back_s / self.rules.interval_s - 1e-9)
 
     @property
     def headroom_servers(self) -> float:
@@ -149,4 +169,4 @@ class LoanControl:
         values = self.history.values
         if len(values) <= begun:
             return
-        self._account.close_slot(float(values[-1 - begun]), self._kept_at_first_servers, self.rules.delay)
+        self._account.close_slot(float(values[-1 - begun]), self._kept_at_first_servers, self.delay)

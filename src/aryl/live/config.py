@@ -26,18 +26,15 @@ from aryl.files.fields import (
     PositiveSeconds,
     Seconds,
     Section,
-    Share,
     Text,
     choice,
     fault,
     whole_number,
 )
-from aryl.files.inference_fields import Headroom, Points
 from aryl.files.yaml_source import YamlSource, plain_values, read_yaml
+from aryl.live.inference_config import LiveInference, with_inference_paths
 from aryl.wire.job_file_fields import (
     EXPECTED_NAME,
-    Command,
-    argument_vector,
     clean_path,
     is_name,
     path_text,
@@ -117,56 +114,6 @@ def _devices(value: object) -> dict[str, tuple[int, ...]]:
 
 
 Folder = Annotated[str, PlainValidator(_folder)]
-
-
-class Hooks(Section):
-    """Commands that tell the inference side what becomes of a server; each gets ARYL_SERVER_ID.
-
-    `release` hands a server over, `restore` takes it back into service; a daemon that takes over may run them
-    once more. A release that takes longer than `drain_limit` seconds is called off, or forced, as `on_limit`
-    says; one that isn't wanted any more is killed.
-    """
-
-    release: Command | None = None
-    restore: Command | None = None
-    drain_limit: PositiveSeconds = 30.0
-    on_limit: Annotated[Literal["call-off", "force"], choice("call-off", "force")] = "call-off"
-
-    @property
-    def release_command(self) -> tuple[str, ...] | None:
-        """The argument vector."""
-        return None if self.release is None else argument_vector(self.release)
-
-    @property
-    def restore_command(self) -> tuple[str, ...] | None:
-        """The argument vector."""
-        return None if self.restore is None else argument_vector(self.restore)
-
-
-class LiveInference(Section):
-    """What is known of the inference demand. Times in seconds.
-
-    A `curve` or `points` are replayed on the clock of the server; without either the inference side reports,
-    and until its first word it needs all of its servers. A report older than `stale_after` counts for
-    nothing. `lead` None: as long as a handover and a reclaim take.
-    """
-
-    curve: Text | None = None
-    points: Points | None = None
-    interpolate: Annotated[Literal["step", "line"], choice("step", "line")] = "step"
-    peak: Share = 0.95
-    interval: PositiveSeconds = 300.0
-    headroom: Headroom = Headroom(share=0.02)
-    deadline: Seconds = 0.0
-    lead: Seconds | None = None
-    stale_after: PositiveSeconds = 180.0
-    hooks: Hooks = Hooks()
-
-    @model_validator(mode="after")
-    def _one_demand(self) -> LiveInference:
-        if self.curve is not None and self.points is not None:
-            raise fault("give a curve or points, not both", "points")
-        return self
 
 
 class Quarantine(Section):
@@ -325,7 +272,7 @@ def _with_paths(data: Mapping[str, Any], folder: str) -> dict[str, Any]:
         full["workdirs"] = [folder]
     elif isinstance(full["workdirs"], list):
         full["workdirs"] = [_absolute(root, folder, None) for root in full["workdirs"]]
-    full["inference"] = _with_curve(full.get("inference"), folder)
+    full["inference"] = with_inference_paths(full.get("inference"), folder)
     store, relative = full.get("store"), "sqlite:///"
     if store is None:
         # A state that is no path is an error by itself, and one is enough.
@@ -334,14 +281,6 @@ def _with_paths(data: Mapping[str, Any], folder: str) -> dict[str, Any]:
     elif isinstance(store, str) and store.startswith(relative) and store != relative:
         full["store"] = relative + _absolute(store.removeprefix(relative), folder, None)
     return full
-
-
-def _with_curve(inference: Any, folder: str) -> Any:
-    """A curve is a name in the catalogue, unless there is such a file."""
-    curve = inference.get("curve") if isinstance(inference, dict) else None
-    if not isinstance(curve, str) or UNFIT.search(curve) or not os.path.isfile(os.path.join(folder, curve)):
-        return inference
-    return {**inference, "curve": os.path.join(folder, curve)}
 
 
 def _absolute(path: Any, folder: str, default: str | None) -> Any:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from aryl.core.cluster import Cluster
-from aryl.core.events import CancelRequested, DemandReported, Event, LimitsChanged
+from aryl.core.events import CancelRequested, Event, LimitsChanged
 from aryl.core.model import FINAL_STATES, Hosting, Pool, allowed_size
 from aryl.errors import (
     ConflictError,
@@ -29,6 +29,7 @@ from aryl.errors import (
 from aryl.live import answers, operators
 from aryl.live.config import ServeConfig
 from aryl.live.control import LogFile, Principal, Role
+from aryl.live.demand import Word
 from aryl.live.foresight import Foresight
 from aryl.live.hooks import Handover
 from aryl.live.lead import Lead
@@ -316,12 +317,19 @@ class LiveControl:
 
     def _demand_events(self, request: DemandRequest) -> Callable[[Cluster, float], Sequence[Event]]:
         """What a report means, to be asked by the loop. Raises InputError there."""
+        lead = self._leading()
 
         def events(cluster: Cluster, now_s: float) -> Sequence[Event]:
-            need, forecast = request.need_servers, request.forecast_servers
-            forecast = need if forecast is None else forecast
             hosting = _hosting(cluster, request.hosting or {})
-            return (DemandReported(now_s, need, forecast, request.headroom_servers, hosting),)
+            measured_s = now_s if request.measured_at is None else lead.clock.at(request.measured_at)
+            word = Word(
+                min(measured_s, now_s),
+                request.need_servers,
+                request.forecast_servers,
+                request.headroom_servers,
+                hosting,
+            )
+            return lead.desk.told(word, now_s)
 
         return events
 

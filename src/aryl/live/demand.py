@@ -1,77 +1,156 @@
-"""What the inference side needs: what it said last, or a curve that is replayed.
+"""The desk at which the inference side is heard, live: whatever it says becomes what the loop is told.
 
-Both say when they want to be asked again, and then what has happened. A side that has said something and then
-falls silent for `stale_after_s` is lost from sight, which is an event of its own; one that never said a word
-lends nothing anyway.
+Words come from the API, from a source that is polled, or from a curve that is replayed; each has the time at
+which it was measured. Loan control makes the forecast and the headroom of them, as in a simulation. Between
+two words the time goes on: once an interval the forecast is made anew. When the last word is older than
+`stale_after_s` the side is lost from sight, which is an event of its own (*degraded*: nothing more is lent,
+and nothing taken back on a guess). A side that never said a word lends nothing anyway.
+
+The calendar's limits are told here too, and go on while nothing is heard: they are no guesses.
 """
 
 from __future__ import annotations
 
+import logging
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
-from aryl.core.events import DemandReported, TelemetryLost
+from aryl.core.cluster import Cluster
+from aryl.core.events import DemandReported, Event, LendingLimited, TelemetryLost
+from aryl.core.model import Hosting
+from aryl.forecast.control import LoanControl
+from aryl.forecast.lead import GiveBack
+from aryl.forecast.limits import LimitClock
 from aryl.traces.need import Need
 
+_log = logging.getLogger(__name__)
 
-class InferenceSource(Protocol):
-    """How the inference side is heard."""
-
-    def next_s(self) -> float:
-        """When there will be something to hear, in cluster seconds; inf: never by itself."""
-
-    def due(self, now_s: float) -> DemandReported | TelemetryLost | None:
-        """What there is to hear now."""
-
-    def heard(self, at_s: float) -> None:
-        """The inference side has said something through the API."""
+ENDLESS_S = float("inf")
 
 
-class PushedDemand:
-    """The inference side reports by itself."""
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What was measured, in cluster seconds and servers. None: it didn't say."""
 
-    def __init__(self, stale_after_s: float) -> None:
-        self._stale_after_s = stale_after_s
-        self._stale_s = float("inf")
-
-    def next_s(self) -> float:
-        """When it will have been silent for too long."""
-        return self._stale_s
-
-    def due(self, now_s: float) -> DemandReported | TelemetryLost | None:
-        """That it has fallen silent, once."""
-        if now_s < self._stale_s:
-            return None
-        self._stale_s = float("inf")
-        return TelemetryLost(now_s)
-
-    def heard(self, at_s: float) -> None:
-        """It has spoken."""
-        self._stale_s = at_s + self._stale_after_s
+    measured_s: float
+    need_servers: float
+    forecast_servers: float | None = None
+    headroom_servers: float | None = None
+    hosting: tuple[Hosting, ...] = ()
 
 
-class ReplayedDemand:
-    """A curve, told every `interval_s`; the forecast is an oracle that looks `lead_s` ahead in it. What comes
-    through the API counts until the curve speaks again.
-    """
+class Replay(Protocol):
+    """Something that always knows what is needed now."""
 
-    def __init__(self, need: Need, *, interval_s: float, lead_s: float, from_s: float = 0.0) -> None:
-        self._need, self._interval_s, self._lead_s = need, interval_s, lead_s
-        self._next_s = from_s
+    def word(self, now_s: float) -> Word:
+        """The need at this instant."""
 
-    def next_s(self) -> float:
-        """The next tick."""
-        return self._next_s
 
-    def due(self, now_s: float) -> DemandReported | TelemetryLost | None:
-        """The need, once a tick."""
-        if now_s < self._next_s:
-            return None
-        self._next_s = now_s + self._interval_s
+@dataclass(frozen=True, slots=True)
+class ReplayedNeed:
+    """A curve. `oracle_lead_s`: it tells what comes within that time, too, which nobody could know."""
+
+    need: Need
+    oracle_lead_s: float | None = None
+
+    def word(self, now_s: float) -> Word:
+        """The curve's value, and perhaps the highest that comes in time."""
         instant = np.array([now_s])
-        need = float(self._need.at(instant)[0])
-        return DemandReported(now_s, need, float(self._need.highest(instant, self._lead_s)[0]))
+        now = float(self.need.at(instant)[0])
+        if self.oracle_lead_s is None:
+            return Word(now_s, now)
+        return Word(now_s, now, float(self.need.highest(instant, self.oracle_lead_s)[0]))
 
-    def heard(self, at_s: float) -> None:
-        """It changes nothing about when the curve speaks."""
+
+class InferenceDesk:
+    """Used by the loop's thread alone."""
+
+    def __init__(
+        self,
+        control: LoanControl,
+        give_back: GiveBack,
+        *,
+        stale_after_s: float,
+        replay: Replay | None = None,
+        limits: LimitClock | None = None,
+    ) -> None:
+        self._control, self._give_back = control, give_back
+        self._stale_after_s = stale_after_s
+        self._replay, self._limits = replay, limits
+        self._last: Word | None = None
+        self._lost = False
+        self._next_s = 0.0 if replay is not None else ENDLESS_S
+        self._limit_s = ENDLESS_S if limits is None else 0.0
+        self._past: list[tuple[float, float]] = []
+
+    # -- what was before ----------------------------------------------------------------------------------
+
+    def remember(self, event: Event) -> None:
+        """An event of the journal, in order: what was needed before this daemon began."""
+        if isinstance(event, DemandReported):
+            self._past.append((event.at, event.need_servers))
+
+    def take_over(self, cluster: Cluster) -> list[Event]:
+        """All of the journal has been seen. Returns what has to be told at once."""
+        self._control.remember(self._past)
+        self._past.clear()
+        demand = cluster.demand
+        if demand is not None and self._replay is None:
+            # It may have spoken a moment before the last daemon ended.
+            hosting = tuple(Hosting(server, replicas) for server, replicas in demand.hosting.items())
+            self._last = Word(demand.at_s, demand.need_servers, None, None, hosting)
+            self._lost = cluster.telemetry_lost
+            self._next_s = ENDLESS_S if self._lost else cluster.now
+        if self._limits is None and cluster.lending_limit is not None:
+            return [LendingLimited(cluster.now, None)]  # there was a calendar once
+        return []
+
+    # -- what is said -------------------------------------------------------------------------------------
+
+    def told(self, word: Word, now_s: float) -> list[Event]:
+        """The inference side has said something. One that is too old, or older than the last, counts for
+        nothing.
+        """
+        known_s = -ENDLESS_S if self._last is None else self._last.measured_s
+        if word.measured_s < known_s or now_s - word.measured_s >= self._stale_after_s:
+            return []
+        self._last, self._lost = word, False
+        self._next_s = min(self._next_s, now_s + self._control.rules.interval_s)
+        return [self._report(word, now_s)]
+
+    def next_s(self) -> float:
+        """When there will be something to tell by itself, in cluster seconds; inf: never."""
+        return min(self._next_s, self._stale_s, self._limit_s)
+
+    def due(self, now_s: float) -> list[Event]:
+        """What there is to tell now."""
+        events: list[Event] = []
+        if now_s >= self._limit_s and self._limits is not None:
+            limits = replace(self._limits, give_back_s=self._give_back.longest_s)
+            events.append(limits.at(now_s))
+            self._limit_s = limits.next_change_s(now_s)
+        if now_s >= self._stale_s:
+            self._lost, self._next_s = True, ENDLESS_S
+            _log.warning("the inference side has fallen silent: nothing is lent or taken back")
+            events.append(TelemetryLost(now_s))
+        elif now_s >= self._next_s:
+            self._next_s = now_s + self._control.rules.interval_s
+            if self._replay is not None:
+                self._last = self._replay.word(now_s)
+            if self._last is not None:
+                events.append(self._report(self._last, now_s))
+        return events
+
+    @property
+    def _stale_s(self) -> float:
+        if self._last is None or self._lost or self._replay is not None:
+            return ENDLESS_S
+        return self._last.measured_s + self._stale_after_s
+
+    def _report(self, word: Word, now_s: float) -> DemandReported:
+        self._control.give_back_s = self._give_back.longest_s
+        foreseen = self._control.hear(now_s, word.need_servers, word.forecast_servers)
+        headroom = foreseen.headroom_servers if word.headroom_servers is None else word.headroom_servers
+        return DemandReported(now_s, word.need_servers, foreseen.forecast_servers, headroom, word.hosting)

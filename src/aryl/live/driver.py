@@ -25,7 +25,7 @@ from aryl.core.model import Health, JobSpec, JobState, Slot, Tenure, allowed_siz
 from aryl.core.plan import Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Stop
 from aryl.errors import ArylError, FencedError, UnreachableError
 from aryl.live.clock import WallClock
-from aryl.live.demand import InferenceSource
+from aryl.live.demand import InferenceDesk
 from aryl.live.facts import WITHOUT_NOTICE, Interpreter
 from aryl.live.hooks import Handover, Homecomings, HookRunner, LoanHooks, Ready
 from aryl.live.inbox import Command, Halt, Happened, Inbox, NewJob, Note, Question
@@ -51,7 +51,7 @@ class LiveDriver:
         clock: WallClock,
         backend: Backend,
         programs: Callable[[str], Program],
-        source: InferenceSource,
+        desk: InferenceDesk,
         interpreter: Interpreter,
         hooks: LoanHooks | None = None,
     ) -> None:
@@ -59,7 +59,7 @@ class LiveDriver:
         self.last_turn_s = time.monotonic()
         self.stalls = 0
         self._clock, self._backend, self._programs = clock, backend, programs
-        self._source, self._interpreter = source, interpreter
+        self._desk, self._interpreter = desk, interpreter
         hooks = hooks or LoanHooks()
         self._ready = hooks.ready
         self._hooks = HookRunner(hooks, self._released, self._restored)
@@ -82,6 +82,7 @@ class LiveDriver:
         Raises FencedError, or ArylError if the backend can't be reached.
         """
         self._cluster, self._fence = cluster, fence
+        told = self._desk.take_over(cluster)
         self._interpreter.troubles.take_over(cluster, cluster.now)
         self._open(cluster)
         for server in cluster.servers:
@@ -91,7 +92,7 @@ class LiveDriver:
         for server_id in dict.fromkeys((*restoring, *came_home)):
             self._homecomings.begin(server_id)
         # A first pass, whatever happens: the daemon may have died between an event and its pass.
-        self.inbox.put(Happened(lambda _, now_s: (ev.Tick(now_s),)))
+        self.inbox.put(Happened(lambda _, now_s: (ev.Tick(now_s), *told)))
 
     def halt(self, error: BaseException | None = None) -> None:
         """Let `poll` say that there will be no more."""
@@ -163,7 +164,7 @@ class LiveDriver:
     def _next_s(self) -> float:
         interpreter = self._interpreter
         return min(
-            self._source.next_s(),
+            self._desk.next_s(),
             interpreter.troubles.next_s(),
             interpreter.watchdog.next_s(),
             self._homecomings.next_s(),
@@ -187,7 +188,7 @@ class LiveDriver:
                     obeyed = obeyed or bool(events)
                     heard += events
                 case Happened():
-                    heard += [(_USER, event) for event in note.events(cluster, now_s)]
+                    heard += [(_rank(event), event) for event in note.events(cluster, now_s)]
                 case NewJob():
                     heard += [(_USER, event) for event in _arrival(note.spec, cluster, now_s)]
                 case Halt():
@@ -205,11 +206,7 @@ class LiveDriver:
         for event in interpreter.watchdog.silent(cluster, now_s):
             self.stalls += 1
             heard.append((_REPORT, event))
-        demand = self._source.due(now_s)
-        if demand is not None:
-            if isinstance(demand, ev.TelemetryLost):
-                _log.warning("the inference side has fallen silent: nothing is lent or taken back")
-            heard.append((_DEMAND, demand))
+        heard += [(_DEMAND, event) for event in self._desk.due(now_s)]
         heard.sort(key=lambda pair: pair[0])
         return [event for _, event in heard]
 
@@ -229,10 +226,7 @@ class LiveDriver:
             command.answer.set_exception(error)
             return []
         self._to_answer.append(command.answer)
-        for event in events:
-            if isinstance(event, ev.DemandReported):
-                self._source.heard(now_s)
-        return [(_DEMAND if isinstance(event, ev.DemandReported) else _USER, event) for event in events]
+        return [(_rank(event), event) for event in events]
 
     def _answer(self) -> None:
         """What was heard the last time is in the journal now."""
@@ -317,6 +311,10 @@ class LiveDriver:
             finishing=job.finishing,
             leaving=tuple(_leaving(job, cluster)),
         )
+
+
+def _rank(event: ev.Event) -> int:
+    return _DEMAND if isinstance(event, ev.DemandReported) else _USER
 
 
 def _arrival(spec: JobSpec, cluster: Cluster, now_s: float) -> Iterator[ev.Event]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,14 +25,16 @@ from aryl.errors import NotFoundError
 from aryl.live import world
 from aryl.live.clock import WallClock
 from aryl.live.config import ServeConfig
+from aryl.live.demand import Word
 from aryl.live.driver import LiveDriver
 from aryl.live.facts import Interpreter
 from aryl.live.hooks import RESTORE_WITHIN_S
-from aryl.live.inbox import NewJob
+from aryl.live.inbox import Happened, NewJob
 from aryl.live.learning import Learner
 from aryl.live.programs import Programs
 from aryl.live.projection import Projection
 from aryl.live.recollection import Recollection
+from aryl.live.sources.observation import Observation
 from aryl.live.store import JobRow, SqlJournal, Store
 from aryl.live.submission import to_spec
 from aryl.live.troubles import REST_S, QuarantineRule, Troubles, Watchdog
@@ -84,11 +87,14 @@ class Lead:
             stuck_after_s=config.stuck_after,
             roots=config.workdirs,
         )
+        self.give_back = world.give_back(config)
+        self.desk = world.inference_desk(config, self.clock, self.give_back)
+        self.poller = world.demand_poller(config, self._polled)
         self.driver = LiveDriver(
             self.clock,
             self.backend,
             self._programs.of,
-            world.inference_source(config),
+            self.desk,
             self.interpreter,
             world.loan_hooks(config),
         )
@@ -106,11 +112,13 @@ class Lead:
         for event in self.store.events():
             evolve(self._cluster, event)
             recollection.saw(event)
+            self.give_back.saw(event, self._cluster)
+            self.desk.remember(event)
             events += 1
         declared = world.declare(self.config)
         projection = Projection(self.store.epoch_s(), self._cluster)
         journal = SqlJournal(self.store, self.token, projection)
-        watchers = projection, self._programs, self.audit
+        watchers = projection, self._programs, self.audit, self.give_back
         self.loop = Loop(
             self._cluster,
             self.policy,
@@ -136,6 +144,8 @@ class Lead:
         for row in self.store.unjournaled():
             self.accepted(row, self.job_file(row.job_id))
         self._thread.start()
+        if self.poller is not None:
+            self.poller.start()
 
     def accepted(self, row: JobRow, job: JobFile) -> None:
         """A job is in the store: let the loop know."""
@@ -161,10 +171,21 @@ class Lead:
 
     def stop(self, error: BaseException | None = None) -> None:
         """Stop turning, without touching what runs."""
+        if self.poller is not None:
+            self.poller.close()
         self.driver.halt(error)
         if self._thread.is_alive():
             self._thread.join()
         self.driver.close()
+
+    def _polled(self, seen: Observation) -> None:
+        """A source has told something, in a thread of its own."""
+
+        def events(_: Cluster, now_s: float) -> Sequence[Event]:
+            measured_s = min(self.clock.at(seen.measured_unix_s), now_s)
+            return self.desk.told(Word(measured_s, seen.need, seen.forecast), now_s)
+
+        self.driver.inbox.put(Happened(events))
 
     def _turn(self) -> None:
         assert self.loop is not None

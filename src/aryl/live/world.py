@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -13,9 +13,19 @@ from aryl.core.evolve import evolve
 from aryl.core.model import Accounting, JobSpec, Pool, ServerSpec
 from aryl.errors import InputError
 from aryl.files.cluster_config import PoolConfig
-from aryl.live.config import LiveInference, ServeConfig
-from aryl.live.demand import InferenceSource, PushedDemand, ReplayedDemand
-from aryl.live.hooks import LoanHooks, OnLimit
+from aryl.files.inference_fields import ORACLE, ForecastConfig
+from aryl.forecast.calendar import calendar_of
+from aryl.forecast.catalogue import build_predictor, headroom_rule
+from aryl.forecast.control import FixedHeadroom, LoanControl, LoanRules
+from aryl.forecast.lead import GiveBack
+from aryl.forecast.limits import LimitClock
+from aryl.live.clock import WallClock
+from aryl.live.config import ServeConfig
+from aryl.live.demand import InferenceDesk, ReplayedNeed
+from aryl.live.hooks import LoanHooks, OnLimit, Ready
+from aryl.live.source_config import source_of
+from aryl.live.sources.observation import Observation, in_servers
+from aryl.live.sources.poller import Poller
 from aryl.policies.policy import Policy
 from aryl.traces.curves import load_curve, scale_curve
 from aryl.traces.need import Need
@@ -35,10 +45,14 @@ def declare(config: ServeConfig) -> ClusterDeclared:
         resize_s=config.resize_s,
         restart_s=config.restart_s,
         vacate_s=config.vacate_s,
-        headroom_servers=config.inference.headroom.in_servers(inference.servers),
+        headroom_servers=_declared_headroom(config),
         reclaim_within_s=config.inference.deadline,
         guaranteed=tuple((name, project.guaranteed) for name, project in cluster.projects.items()),
         confirms_loans=True,
+        confirms_returns=config.inference.confirms_returns,
+        load_s=config.inference.load,
+        least_kept_servers=config.inference.min_servers,
+        most_lent_servers=config.inference.max_lent,
     )
 
 
@@ -81,6 +95,10 @@ def rules_in(declared: ClusterDeclared) -> tuple[object, ...]:
         declared.reclaim_within_s,
         dict(declared.guaranteed),
         declared.confirms_loans,
+        declared.confirms_returns,
+        declared.load_s,
+        declared.least_kept_servers,
+        declared.most_lent_servers,
     )
 
 
@@ -94,6 +112,10 @@ def rules_of(cluster: Cluster) -> tuple[object, ...]:
         cluster.reclaim_within_s,
         cluster.guaranteed,
         cluster.confirms_loans,
+        cluster.confirms_returns,
+        cluster.load_s,
+        cluster.least_kept_servers,
+        cluster.most_lent_servers,
     )
 
 
@@ -116,23 +138,67 @@ class Yardstick:
         return self._known[shape]
 
 
-def inference_source(config: ServeConfig) -> InferenceSource:
-    """Who says what inference needs. Raises InputError for a curve that can't be read."""
+def inference_desk(config: ServeConfig, clock: WallClock, give_back: GiveBack) -> InferenceDesk:
+    """Where the inference side is heard. Raises InputError for a curve that can't be read, or a predictor
+    that can't be used.
+    """
     inference, pool = config.inference, config.cluster.inference
+    oracle = inference.forecast.predictor == ORACLE
+    rules = LoanRules(
+        inference.interval,
+        give_back.longest_s,
+        inference.lead,
+        inference.settle,
+        headroom_rule(inference.headroom, pool.servers)
+        if not oracle
+        else FixedHeadroom(_declared_headroom(config)),
+    )
+    predictor = build_predictor(ForecastConfig(predictor="last") if oracle else inference.forecast)
+    need = _replayed_need(config)
+    limits = None
+    if inference.calendar is not None:
+        limits = LimitClock(calendar_of(inference.calendar), give_back.longest_s, clock.unix, clock.at)
+    return InferenceDesk(
+        LoanControl(rules, predictor),
+        give_back,
+        stale_after_s=inference.stale_after * config.clock.speed,
+        replay=None if need is None else ReplayedNeed(need, rules.lead_or_default_s if oracle else None),
+        limits=limits,
+    )
+
+
+def give_back(config: ServeConfig) -> GiveBack:
+    """How long a reclaimed server takes, to begin with."""
+    return GiveBack(config.inference.deadline + config.vacate_s + config.inference.load)
+
+
+def demand_poller(config: ServeConfig, told: Callable[[Observation], None]) -> Poller | None:
+    """What asks the configured source, in servers; None without one. Raises InputError."""
+    source, pool = config.inference.source, config.cluster.inference
+    if source is None:
+        return None
+    return Poller(
+        source_of(source),
+        source.every,
+        lambda seen: told(in_servers(seen, pool.servers, pool.gpus_per_server)),
+    )
+
+
+def _replayed_need(config: ServeConfig) -> Need | None:
+    inference, pool = config.inference, config.cluster.inference
+    line = inference.interpolate == "line"
     if inference.points is not None:
         times, servers = np.array(inference.points, dtype=np.float64).T
-        need = Need(times, servers, line=inference.interpolate == "line")
-        return _replayed(need, inference, config)
-    if inference.curve is not None:
-        curve = scale_curve(
-            load_curve(inference.curve),
-            servers=pool.servers,
-            gpus_per_server=pool.gpus_per_server,
-            peak=inference.peak,
-        )
-        need = Need(curve.time_s, curve.busy, line=inference.interpolate == "line")
-        return _replayed(need, inference, config)
-    return PushedDemand(inference.stale_after * config.clock.speed)
+        return Need(times, servers, line=line)
+    if inference.curve is None:
+        return None
+    curve = scale_curve(
+        load_curve(inference.curve),
+        servers=pool.servers,
+        gpus_per_server=pool.gpus_per_server,
+        peak=inference.peak,
+    )
+    return Need(curve.time_s, curve.busy, line=line)
 
 
 def loan_hooks(config: ServeConfig) -> LoanHooks:
@@ -143,12 +209,15 @@ def loan_hooks(config: ServeConfig) -> LoanHooks:
         hooks.restore_command or (),
         hooks.drain_limit,
         OnLimit(hooks.on_limit),
+        Ready(config.inference.ready),
     )
 
 
 def check_machine(config: ServeConfig) -> None:
     """Raise InputError for GPUs or a curve that aren't there, before anything is written."""
-    inference_source(config)
+    inference_desk(config, WallClock(0.0), give_back(config))
+    if config.inference.source is not None:
+        source_of(config.inference.source).close()
     if config.gpus == "real":
         Devices(gpu_indices(config), Nvml())
 
@@ -161,11 +230,12 @@ def gpu_indices(config: ServeConfig) -> dict[str, tuple[int, ...]]:
     return {spec.server_id: tuple(range(spec.gpus)) for spec in declare(config).servers}
 
 
-def _replayed(need: Need, inference: LiveInference, config: ServeConfig) -> ReplayedDemand:
-    lead_s = inference.lead
-    if lead_s is None:
-        lead_s = inference.interval + inference.deadline + config.vacate_s
-    return ReplayedDemand(need, interval_s=inference.interval, lead_s=lead_s)
+def _declared_headroom(config: ServeConfig) -> int:
+    """What is kept at least. An oracle makes no errors that a headroom could cover."""
+    inference = config.inference
+    if inference.forecast.predictor == ORACLE and not inference.headroom.is_fixed:
+        return 0
+    return inference.headroom.in_servers(config.cluster.inference.servers)
 
 
 def _servers(pool: PoolConfig, owner: Pool, prefix: str) -> Iterator[ServerSpec]:

@@ -68,8 +68,7 @@ class InferenceSide:
         first_s = float(self.need.time_s[0])
         count = int(min(-first_s, KEPT_S) // self.interval_s)
         before = np.arange(-count, 0, dtype=np.float64) * self.interval_s
-        for at_s, servers in zip(before.tolist(), self.need.at(before).tolist(), strict=True):
-            control.hear(at_s, servers)
+        control.remember([*zip(before.tolist(), self.need.at(before).tolist(), strict=True)])
 
     def _changes(self, ticks: Floats) -> Iterator[NeedChanged]:
         """The true need where it changes between two ticks."""

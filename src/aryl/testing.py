@@ -94,7 +94,8 @@ def experiment(
         "simulation": {"interval": 60, "restart_s": 0, "resize_s": 0, "check": True},
     }
     if demand:
-        data["inference"] = {"points": [list(point) for point in demand], "headroom": 0, "lead": 0}
+        points = [list(point) for point in demand]
+        data["inference"] = {"points": points, "headroom": 0, "lead": 0, "forecast": "oracle"}
     return experiment_from_mapping(data | sections)
 
 

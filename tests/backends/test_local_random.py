@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.backends.fake_supervisor import FakeSupervisor
 from tests.contract.worlds import StandingClock
+from tests.live.desks import pushed_desk
 
 from aryl.backends import local, local_elastic, local_gang
 from aryl.backends.local import LocalBackend
@@ -29,7 +30,6 @@ from aryl.core.cluster import Cluster
 from aryl.core.invariants import verify
 from aryl.core.model import FINAL_STATES, JobSpec, Pool, ServerSpec
 from aryl.live import driver as live_driver
-from aryl.live.demand import PushedDemand
 from aryl.live.driver import LiveDriver
 from aryl.live.facts import Interpreter
 from aryl.live.inbox import Happened, NewJob
@@ -225,7 +225,7 @@ class Random(RuleBasedStateMachine):
             self.clock,
             self.backend,
             self.program_of,
-            PushedDemand(float("inf")),
+            pushed_desk(),
             Interpreter(Troubles(), Watchdog(float("inf")), Learner()),
         )
         self.loop = Loop(self.cluster, POLICY, self.driver, journal=self.journal)

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from tests.live.desks import pushed_desk
+
 from aryl.backends.local import LocalBackend
 from aryl.backends.port import Program
 from aryl.backends.supervisor.client import SupervisorClient
@@ -20,7 +22,6 @@ from aryl.core.invariants import verify
 from aryl.core.model import JobSpec, Pool, ServerSpec, Slot
 from aryl.core.plan import Plan, Step
 from aryl.live.clock import WallClock
-from aryl.live.demand import PushedDemand
 from aryl.live.driver import LiveDriver
 from aryl.live.facts import Interpreter
 from aryl.live.inbox import NewJob
@@ -113,7 +114,7 @@ def local(folder: Path, jobs: Mapping[JobSpec, float]) -> Iterator[Bench]:
         WallClock(time.time()),
         backend,
         program_of,
-        PushedDemand(float("inf")),
+        pushed_desk(),
         Interpreter(Troubles(), Watchdog(float("inf")), Learner()),
     )
     cluster = _declared()

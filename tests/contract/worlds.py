@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tests.live.desks import pushed_desk
+
 from aryl.backends.local import LocalBackend
 from aryl.backends.port import Program
 from aryl.backends.supervisor.client import SupervisorClient
@@ -18,7 +20,6 @@ from aryl.core.cluster import Cluster
 from aryl.core.invariants import verify
 from aryl.core.model import JobSpec, JobState
 from aryl.live.clock import WallClock
-from aryl.live.demand import PushedDemand
 from aryl.live.driver import LiveDriver
 from aryl.live.facts import Interpreter
 from aryl.live.inbox import Happened, NewJob
@@ -67,7 +68,7 @@ class RealWorld:
             self.clock,
             self.backend,
             self.program_of,
-            PushedDemand(float("inf")),
+            pushed_desk(),
             Interpreter(Troubles(), Watchdog(float("inf")), Learner()),
         )
         self.journal = MemoryJournal()

@@ -32,7 +32,7 @@ class Server:
         self.drips, self.holds_s = False, LONG_S
         self.let_go = threading.Event()
         self.let_go.set()
-        self.hung = threading.Event()
+        self.hung, self.held = threading.Event(), threading.Event()
         self._http = ThreadingHTTPServer(
             ("127.0.0.1", 0), type("Handler", (_Handler,), {"server_side": self})
         )
@@ -63,6 +63,7 @@ class _Handler(BaseHTTPRequestHandler):
             if not side.let_go.is_set() and not side.drips:
                 side.hung.set()
                 side.let_go.wait(side.holds_s)
+                side.held.set()
             self.send_response(side.status)
             for key, value in side.headers.items():
                 self.send_header(key, value)

@@ -13,6 +13,7 @@ import pytest
 from tests.contract.worlds import StandingClock
 from tests.core.helpers import cluster_of, commit, happen, job, resize, run, stop, submit
 from tests.live.cluster import eventually
+from tests.live.desks import pushed_desk
 
 from aryl.backends import port
 from aryl.backends.port import Gang, Phase, Program, Sink
@@ -23,7 +24,7 @@ from aryl.core.plan import Cause, Launch, Loan, Plan, Reclaim, Return, Step
 from aryl.errors import ArylError, ConflictError, FencedError, UnreachableError
 from aryl.live import driver as live_driver
 from aryl.live import operators
-from aryl.live.demand import PushedDemand
+from aryl.live.demand import InferenceDesk, Word
 from aryl.live.driver import LiveDriver
 from aryl.live.facts import Interpreter
 from aryl.live.hooks import LoanHooks
@@ -73,14 +74,16 @@ class MemoryBackend:
 class Bench:
     """A driver over a cluster that the test moves by hand."""
 
-    def __init__(self, cluster: Cluster, hooks: LoanHooks | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, hooks: LoanHooks | None = None, desk: InferenceDesk | None = None
+    ) -> None:
         self.cluster = cluster
         self.clock = StandingClock()
         self.backend = MemoryBackend()
         self.interpreter = Interpreter(Troubles(QuarantineRule()), Watchdog(60.0), Learner())
-        self.source = PushedDemand(180.0)
+        self.desk = desk or pushed_desk(180.0)
         self.driver = LiveDriver(
-            self.clock, self.backend, lambda _job: PROGRAM, self.source, self.interpreter, hooks
+            self.clock, self.backend, lambda _job: PROGRAM, self.desk, self.interpreter, hooks
         )
 
     def take_over(self, came_home: Sequence[str] = ()) -> None:
@@ -225,13 +228,26 @@ def test_the_inference_side_that_falls_silent_is_lost_and_heard_again(make: Make
     bench = make()
     bench.take_over()
     said: Future[None] = Future()
-    bench.driver.inbox.put(Command(lambda _, now_s: (ev.DemandReported(now_s, 1.0, 1.0),), said))
-    bench.poll()
+    bench.driver.inbox.put(Command(lambda _, now_s: bench.desk.told(Word(now_s, 1.0), now_s), said))
+    assert bench.poll() == [ev.DemandReported(0.0, 1.0, 1.0, 0.0)]
     bench.clock.now_s = 179.0
     assert bench.poll(deadline_s=179.0) == []
     bench.clock.now_s = 180.0
     assert bench.poll() == [ev.TelemetryLost(180.0)]
     assert bench.cluster.telemetry_lost
+    bench.driver.inbox.put(Happened(lambda _, now_s: bench.desk.told(Word(now_s, 2.0), now_s)))
+    assert bench.poll() == [ev.DemandReported(180.0, 2.0, 2.0, 0.0)]
+    assert not bench.cluster.telemetry_lost
+
+
+def test_a_calendar_that_is_gone_limits_nothing_after_a_restart_a_while_later(make: Make) -> None:
+    cluster = cluster_of(1, 2)
+    happen(cluster, ev.LendingLimited(5.0, 0))
+    bench = make(cluster)
+    bench.clock.now_s = 50.0
+    bench.driver.take_over(cluster, 7)
+    assert set(bench.poll()) == {ev.Tick(50.0), ev.LendingLimited(50.0, None)}
+    assert cluster.lending_limit is None
 
 
 def test_a_job_that_the_state_has_is_not_submitted_twice_and_an_impossible_one_is_refused(make: Make) -> None:

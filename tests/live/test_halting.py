@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from tests.live.desks import pushed_desk
+
 from aryl.backends.port import Gang, Program, Sink
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster
 from aryl.live.clock import WallClock
-from aryl.live.demand import PushedDemand
 from aryl.live.driver import LiveDriver
 from aryl.live.facts import Interpreter
 from aryl.live.inbox import Happened
@@ -48,7 +49,7 @@ def program_of(_job_id: str) -> Program:
 
 def test_a_driver_that_is_never_left_alone_halts() -> None:
     parts = Interpreter(Troubles(), Watchdog(float("inf")), Learner())
-    driver = LiveDriver(WallClock(time.time()), Idle(), program_of, PushedDemand(float("inf")), parts)
+    driver = LiveDriver(WallClock(time.time()), Idle(), program_of, pushed_desk(), parts)
     cluster = Cluster(parse_policy("fifo").order)
 
     def and_so_on(_cluster: Cluster, now_s: float) -> Sequence[ev.Event]:

@@ -247,6 +247,7 @@ def test_a_server_that_does_not_answer_is_given_up_in_time(server: Server) -> No
     server.let_go.clear()
     server.holds_s = 4.0  # then it does answer, for whoever still waits
     assert complaint(server, UnreachableError, timeout_s=0.2) == "no whole answer within 0.2 s"
+    assert not server.held.is_set()
 
 
 def test_a_server_that_drips_its_answer_is_given_up_in_time(server: Server) -> None:

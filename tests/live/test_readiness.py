@@ -21,7 +21,8 @@ from aryl.core.cluster import Cluster
 from aryl.core.model import Tenure
 from aryl.core.plan import Loan, Plan, Reclaim, Return
 from aryl.errors import ConflictError, InputError, NotFoundError
-from aryl.live.hooks import RETRY_AFTER_S, RETRY_EVERY_S, Homecomings, LoanHooks, Ready
+from aryl.live import driver as live_driver
+from aryl.live.hooks import RETRY_AFTER_S, RETRY_EVERY_S, Homecomings, HookRunner, LoanHooks, Ready
 from aryl.live.inbox import Command, Note
 from aryl.live.recollection import Recollection
 
@@ -247,27 +248,60 @@ def test_a_restore_of_an_earlier_return_does_not_put_a_server_into_service(tmp_p
         assert bench.poll() == [ev.BackInService(0.0, "I1")]
 
 
-def test_a_server_whose_loan_is_called_off_is_restored_once_that_is_known(tmp_path: Path) -> None:
+def test_the_loop_is_woken_when_a_restore_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_driver, "TURN_S", ENDLESS)
+    with driven(lent("I1"), LoanHooks(restore=FAILS)) as bench:
+        ends = Ends(bench, monkeypatch)
+        come_home(bench, "I1")
+        assert ends.wait() == []
+        waits: list[float] = []
+
+        def slept(seconds: float) -> list[Note]:
+            waits.append(seconds)
+            bench.clock.now_s += seconds
+            return []
+
+        monkeypatch.setattr(bench.driver.inbox, "wait", slept)
+        assert bench.poll(deadline_s=RETRY_AFTER_S + 7.0) == []
+        assert waits == [RETRY_AFTER_S, 7.0]
+
+
+def test_a_server_whose_loan_is_called_off_is_restored_once_that_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun = Restores()
+    monkeypatch.setattr(HookRunner, "restore", lambda _, server_id, number: begun.begin(server_id, number))
+    with driven(lent(), LoanHooks(release=FAILS)) as bench:
+        bench.apply(Loan("I1"))
+        assert bench.poll() == [ev.LoanCalledOff(0.0, "I1", "its release exited with 1")]
+        assert bench.cluster.server_by_id["I1"].restoring
+        assert begun == []
+        for _ in range(2):
+            assert bench.poll(deadline_s=0.0) == []
+            assert begun == [("I1", 1)]
+
+
+def test_a_loan_that_is_called_off_while_it_is_asked_back_comes_home_by_the_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun = Restores()
+    monkeypatch.setattr(HookRunner, "restore", lambda _, server_id, number: begun.begin(server_id, number))
+    with driven(lent(), LoanHooks(release=FAILS)) as bench:
+        bench.apply(Loan("I1"), Reclaim("I1", 5.0))
+        assert bench.poll() == [ev.LoanCalledOff(0.0, "I1", "its release exited with 1")]
+        assert bench.cluster.server_by_id["I1"].tenure is Tenure.RECLAIMING
+        assert bench.poll(deadline_s=0.0) == []
+        assert begun == []
+        bench.apply(Return("I1"))
+        assert begun == [("I1", 1)]
+
+
+def test_a_server_is_back_in_service_after_a_loan_that_was_called_off(tmp_path: Path) -> None:
     done = tmp_path / "done"
     hooks = LoanHooks(release=FAILS, restore=("/bin/sh", "-c", f'echo "$ARYL_SERVER_ID" >> "{done}"'))
     with driven(lent(), hooks) as bench:
         bench.apply(Loan("I1"))
         assert bench.poll() == [ev.LoanCalledOff(0.0, "I1", "its release exited with 1")]
-        assert bench.cluster.server_by_id["I1"].restoring
-        assert not done.exists()
-        assert bench.poll() == [ev.BackInService(0.0, "I1")]
-        assert done.read_text() == "I1\n"
-
-
-def test_a_loan_that_is_called_off_while_it_is_asked_back_comes_home_by_the_plan(tmp_path: Path) -> None:
-    done = tmp_path / "done"
-    hooks = LoanHooks(release=FAILS, restore=("/bin/sh", "-c", f'echo "$ARYL_SERVER_ID" >> "{done}"'))
-    with driven(lent(), hooks) as bench:
-        bench.apply(Loan("I1"), Reclaim("I1", 5.0))
-        assert bench.poll() == [ev.LoanCalledOff(0.0, "I1", "its release exited with 1")]
-        assert bench.cluster.server_by_id["I1"].tenure is Tenure.RECLAIMING
-        assert bench.poll(deadline_s=0.0) == []
-        bench.apply(Return("I1"))
         assert bench.poll() == [ev.BackInService(0.0, "I1")]
         assert done.read_text() == "I1\n"
 

@@ -143,6 +143,16 @@ def test_one_that_does_not_fit_is_passed_over_for_one_that_does() -> None:
     assert choose(hosts, 3).lend == ("I2",)
 
 
+def test_of_two_with_the_same_replicas_the_smaller_may_fit_into_the_larger() -> None:
+    hosts = [Host("I1", 4, (4,)), Host("I2", 8, (4,))]
+    assert choose(hosts, 2) == Emptying(("I1",), (Move(4, "I1", "I2"),))
+
+
+def test_replicas_without_gpus_need_no_room() -> None:
+    hosts = [Host("I1", 8, (0,)), Host("I2", 8, (8,), lendable=False)]
+    assert choose(hosts, 1) == Emptying(("I1",), ())
+
+
 def test_servers_that_may_not_be_lent_are_room_as_long_as_they_serve() -> None:
     hosts = [Host("I1", 8, (), lendable=False), Host("I2", 8, (8,))]
     assert choose(hosts, 2) == Emptying(("I2",), (Move(8, "I2", "I1"),))

@@ -210,8 +210,8 @@ def test_a_lost_server_s_replicas_need_a_place_before_more_is_lent() -> None:
 
 
 def test_replicas_on_training_servers_or_on_unknown_ones_are_no_concern() -> None:
-    scene = hosting(both_pools(inference=2), 1.0, I1=(), T1=(8,), elsewhere=(8,))
-    assert scene.decide().lend == ("I2",)
+    scene = hosting(both_pools(inference=2), 0.0, I1=(), T1=(8,), elsewhere=(8,))
+    assert scene.decide().lend == ("I2", "I1")
 
 
 def test_only_servers_that_are_well_and_not_draining_are_room_for_replicas() -> None:

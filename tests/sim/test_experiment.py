@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aryl.files.cluster_config import PoolConfig
-from aryl.files.inference_fields import Headroom
+from aryl.files.inference_fields import ForecastConfig, Headroom
 from aryl.sim.experiment import Experiment, JobsConfig
 from aryl.sim.experiment_file import experiment_from_mapping, load_experiment, to_mapping
 
@@ -126,8 +126,11 @@ def test_what_is_left_out_has_the_documented_default() -> None:
     assert (rules.until, rules.checkpoint, rules.mixed_efficiency, rules.speedup, rules.check) == (
         None,
     ) * 4 + (False,)
-    assert (demand.peak, demand.lead, demand.deadline, demand.forecast) == (0.95, None, 0.0, "oracle")
-    assert demand.interpolate == "step"
+    assert (demand.peak, demand.interpolate, demand.drain, demand.from_s) == (0.95, "step", 0.0, None)
+    assert demand.forecast == ForecastConfig(predictor="regression", model=None, refresh=True)
+    assert demand.headroom == Headroom(risk=0.09, at_least=0.02)
+    assert (demand.lead, demand.deadline, demand.load, demand.settle) == (None, 0.0, 0.0, 900.0)
+    assert (demand.min_servers, demand.max_lent, demand.calendar, rules.start) == (0, None, None, None)
     assert (experiment.cluster.training.gpu_type, experiment.cluster.training.speed) == ("V100", 1.0)
     assert (experiment.cluster.inference.gpu_type, experiment.cluster.inference.speed) == ("T4", 0.33)
     assert (experiment.cluster.inference.servers, experiment.cluster.accounting) == (0, "more-gpus")

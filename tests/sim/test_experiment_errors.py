@@ -76,11 +76,33 @@ def test_an_unknown_key_names_the_nearest_known_one(
         ),
         (
             "simulation:",
+            "inference: {headroom: {quantile: 100%}}\nsimulation:",
+            7,
+            "inference.headroom.quantile",
+            "above 0 and below 100%",
+        ),
+        (
+            "simulation:",
+            "inference: {headroom: {risk: 9%, servers: 1}}\nsimulation:",
+            7,
+            "inference.headroom",
+            "{quantile: 99%} or {risk: 10%}",
+        ),
+        (
+            "simulation:",
+            "inference: {forecast: monthly}\nsimulation:",
+            7,
+            "inference.forecast",
+            "one of last, day, week, regression, ets, mstl, lstm, oracle",
+        ),
+        (
+            "simulation:",
             "inference: {forecast: lstm}\nsimulation:",
             7,
             "inference.forecast",
-            "one of oracle, last",
+            "{predictor: lstm, model: FILE}",
         ),
+        ("interval: 300", "interval: 300\n  start: 2026-03-28 18:00", 9, "simulation.start", "+01:00"),
         (
             "simulation:",
             "inference: {points: [[0, 1], [9]]}\nsimulation:",
@@ -259,3 +281,11 @@ def test_a_start_in_the_curve_goes_with_a_curve_only(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="points start at 0") as caught:
         load_experiment(path)
     assert (caught.value.line, caught.value.field) == (5, "inference.from")
+
+
+def test_a_calendar_without_a_beginning_on_the_clock_is_refused(tmp_path: Path) -> None:
+    calendar = 'inference: {calendar: {zone: UTC, windows: [{from: "22:00", to: "06:30"}]}}\nsimulation:'
+    error = error_of(tmp_path, "simulation:", calendar)
+    assert error.field == "simulation.start"
+    assert error.reason == "a calendar needs to know when the simulation begins"
+    assert error.expected == "an instant with its offset, such as 2026-03-28T12:00+01:00"

@@ -288,23 +288,21 @@ def _reports(given: Experiment) -> list[tuple[float, float, float]]:
     ]
 
 
-def test_points_of_demand_are_reported_each_interval_with_the_lead_that_vacating_takes() -> None:
+def test_points_of_demand_are_reported_each_interval_with_the_lead_that_giving_back_takes() -> None:
     given = experiment(
-        inference={"points": [[0, 0], [100, 2]], "deadline": 20},
+        inference={"points": [[0, 0], [100, 2]], "forecast": "oracle", "deadline": 10, "load": 10},
         simulation={"interval": 30, "vacate_s": 10},
     )
-    # lead = 30 + 20 + 10 s
+    # lead = 30 + 10 + 10 + 10 s
     assert _reports(given) == [(0, 0, 0), (30, 0, 0), (60, 0, 2), (90, 0, 2), (120, 2, 2)]
 
 
 def test_a_lead_and_a_forecast_can_be_chosen() -> None:
     points = {"points": [[0, 0], [60, 2]], "interpolate": "line"}
-    assert _reports(experiment(inference={**points, "lead": 15}, simulation={"interval": 30})) == [
-        (0, 0, 0.5),
-        (30, 1, 1.5),
-        (60, 2, 2),
-        (90, 2, 2),
-    ]
+    oracle = experiment(
+        inference={**points, "forecast": "oracle", "lead": 15}, simulation={"interval": 30}
+    )
+    assert _reports(oracle) == [(0, 0, 0.5), (30, 1, 1.5), (60, 2, 2), (90, 2, 2)]
     last = experiment(inference={**points, "forecast": "last"}, simulation={"interval": 30})
     assert _reports(last) == [(0, 0, 0), (30, 1, 1), (60, 2, 2), (90, 2, 2)]
 

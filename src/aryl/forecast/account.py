@@ -31,11 +31,13 @@ class Account:
         self._most = max(round(window_s / step_s), 1)
         self._kept: deque[float] = deque()
         self._need: deque[float] = deque()
-        self._errors: deque[float] = deque(maxlen=self._most)
-        self._reactive: deque[float] = deque(maxlen=self._most)
+        # Rings: in which order the errors came makes no difference.
+        self._errors = np.zeros(self._most)
+        self._reactive = np.zeros(self._most)
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self._errors)
+        return min(self._count, self._most)
 
     def close_slot(self, need_servers: float, kept_servers: float, delay: int) -> None:
         """A slot is over: what it needed at most, and what the forecast made at its beginning kept."""
@@ -44,19 +46,21 @@ class Account:
         while len(self._kept) > delay + 1:
             self._kept.popleft()
             self._need.popleft()
-        self._errors.append(need_servers - min(self._kept))
-        self._reactive.append(need_servers - min(self._need))
+        place = self._count % self._most
+        self._errors[place] = need_servers - min(self._kept)
+        self._reactive[place] = need_servers - min(self._need)
+        self._count += 1
 
     def quantile(self, level: float) -> float:
         """The headroom that would have been enough in this share of the slots; at least 0."""
-        return max(float(np.quantile(np.array(self._errors), level)), 0.0) if self._errors else 0.0
+        return max(float(np.quantile(self._errors[: len(self)], level)), 0.0) if len(self) else 0.0
 
     def for_risk(self, share: float) -> float:
         """The smallest headroom that would have kept the shortfall at this share of the reactive rule's."""
-        if not self._errors:
+        if not len(self):
             return 0.0
-        reactive = np.array(self._reactive)
-        return excess_margin(np.array(self._errors), share * float(reactive[reactive > 0.0].sum()))
+        reactive = self._reactive[: len(self)]
+        return excess_margin(self._errors[: len(self)], share * float(reactive[reactive > 0.0].sum()))
 
 
 def excess_margin(errors: Floats, budget: float) -> float:

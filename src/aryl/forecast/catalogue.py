@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from aryl.errors import InputError, nearest_word
 from aryl.files.inference_fields import ORACLE, ForecastConfig, Headroom
@@ -76,7 +77,9 @@ def build_predictor(config: ForecastConfig) -> Predictor:
             expected="one of " + ", ".join(builders),
             nearest=nearest_word(name, builders),
         )
-    require_engine(next(info for info in TABLE if info.name == name))
+    # A trained network that doesn't go on learning needs nothing but numpy.
+    if name != "lstm" or config.refresh:
+        require_engine(next(info for info in TABLE if info.name == name))
     return builders[name]()
 
 
@@ -119,4 +122,4 @@ def _lstm(config: ForecastConfig) -> Predictor:
     from aryl.forecast.lstm_store import load
 
     assert config.model is not None
-    return LstmPredictor(load(config.model), refresh=config.refresh)
+    return LstmPredictor(load(Path(config.model)), refreshing=config.refresh)

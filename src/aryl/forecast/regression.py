@@ -89,6 +89,8 @@ def _reach(seasons: tuple[int, ...], steps: int) -> int:
 
 def _windows(values: Floats, width: int) -> Floats:
     """All stretches of `width` values; shape (len - width + 1, width). A view that is only read."""
+    if len(values) == width:  # the one row that a forecast looks at
+        return values[np.newaxis, :]
     stride = values.strides[0]
     return as_strided(values, (len(values) - width + 1, width), (stride, stride), writeable=False)
 

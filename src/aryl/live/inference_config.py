@@ -80,6 +80,21 @@ class LiveInference(LendingFields):
             )
         return self
 
+    @model_validator(mode="after")
+    def _a_source_is_never_stale_by_itself(self) -> LiveInference:
+        source = self.source
+        if source is None:
+            return self
+        longest_s = source.every + (source.timeout if isinstance(source, PrometheusConfig) else 0.0)
+        if longest_s >= self.stale_after:
+            raise fault(
+                "a demand would be too old before the next one is read",
+                "stale_after",
+                expected=f"more than {longest_s:g} s, the time between two readings",
+                found=self.stale_after,
+            )
+        return self
+
     @property
     def source(self) -> SourceConfig | None:
         """What is polled."""

@@ -86,7 +86,7 @@ def choose(hosts: Sequence[Host], count: int) -> Emptying:
     """
     room = _Room.of(hosts)
     lent: list[Host] = []
-    refused: set[tuple[int, Standing, tuple[int, ...]]] = set()  # since the last one that was lent
+    refused: set[tuple[int, tuple[int, ...]]] = set()  # since the last one that was lent
     untried = _in_order(hosts)
     while untried:
         passed_over: list[Host] = []
@@ -94,7 +94,7 @@ def choose(hosts: Sequence[Host], count: int) -> Emptying:
         for host in untried:
             if len(lent) >= count:
                 break
-            kind = (host.gpus, host.standing, tuple(sorted(host.replicas)))
+            kind = (host.gpus, tuple(sorted(host.replicas)))  # of equals, serving ones come last
             left = None if kind in refused else room.without(host)
             if left is None:
                 refused.add(kind)

@@ -77,8 +77,7 @@ class Loaning:
             if server.used
         ]
         if cluster.demand is not None and cluster.demand.hosting:
-            further = count - sum(server.lendable(cluster.now) for server in withdrawn)
-            idle = _emptied(cluster, cluster.demand.hosting, at_home, further)
+            idle = _emptied(cluster, cluster.demand.hosting, at_home, count)
         else:
             idle = [
                 *reversed([*cluster.places(at_home & cluster.restoring_mask)]),

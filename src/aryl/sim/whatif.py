@@ -251,7 +251,8 @@ def _looking_ahead(
         (),
         {job_id: _expected_s(cluster, job_id) for job_id in cluster.jobs},
         demand=None if need is None else _foretold(cluster, need),
-        overheads=overheads or Overheads(cluster.restart_s, cluster.resize_s, cluster.vacate_s),
+        overheads=overheads
+        or Overheads(cluster.restart_s, cluster.resize_s, cluster.vacate_s, load_s=cluster.load_s),
         until_s=until_s,
     )
     driver.take_over(cluster)
@@ -274,7 +275,7 @@ def _foretold(cluster: Cluster, need: NeedAt) -> Iterator[DemandReported]:
     answered the next one.
     """
     began_s = cluster.now
-    lead_s = REPORT_EVERY_S + cluster.reclaim_within_s + cluster.vacate_s
+    lead_s = REPORT_EVERY_S + cluster.reclaim_within_s + cluster.vacate_s + cluster.load_s
     ahead = range(math.ceil(lead_s / REPORT_EVERY_S) + 1)
     tick = 0
     while True:

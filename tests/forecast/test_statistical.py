@@ -159,6 +159,29 @@ def test_slots_that_nobody_asked_in_are_caught_up(make: Make) -> None:
     assert list(answer) != list(seldom.predict(history, 3, LEVELS))
 
 
+def test_between_fits_each_slot_is_learned_once_it_is_over() -> None:
+    needs = 40 + noise(2 * WEEK) + np.cumsum(noise(2 * WEEK, 8)) / 20
+    predictor, first = Ets(), 2 * WEEK - 20
+    rows = asked_each_slot(predictor, needs, first, 1)
+    fit, errors = _smooth(needs[:first], (), first - 1)
+    for slot, row in enumerate(rows, first):
+        highest = np.maximum(fit.ahead(slot, needs[slot], 1) + errors[-WEEK:], needs[slot])
+        assert row[:3] == pytest.approx(np.quantile(highest, LEVELS), rel=1e-9)
+        errors = np.append(errors, fit.take(slot, needs[slot]))
+
+
+def test_a_young_history_is_fitted_again_whenever_it_is_twice_as_long() -> None:
+    needs = 40 + noise(40)
+    old = Ets()
+    history = history_of(needs[:16])
+    for slot in range(16, 33):
+        history.observe(slot * STEP_S, float(needs[slot]))
+        old.predict(history, 1)
+        fresh = Ets()
+        fresh.predict(history, 1)
+        assert (old._fit == fresh._fit) == (slot in (16, 32))
+
+
 @both
 def test_a_gap_longer_than_all_history_begins_anew(make: Make) -> None:
     predictor, fresh = make(), make()

@@ -149,11 +149,12 @@ def test_all_that_is_heard_together_happens_at_one_instant_in_the_simulators_ord
     assert [type(event) for event in events] == [
         ev.Finished,
         ev.ServerLost,
-        ev.DemandReported,
         ev.Submitted,
         ev.CancelRequested,
         ev.DemandReported,
+        ev.DemandReported,
     ]
+    assert events[-1] == ev.DemandReported(10.0, 1.0, 1.0)
     assert {event.at for event in events} == {10.0}
 
 

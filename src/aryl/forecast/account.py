@@ -52,11 +52,15 @@ class Account:
         self._count += 1
 
     def quantile(self, level: float) -> float:
-        """The headroom that would have been enough in this share of the slots; at least 0."""
-        return max(float(np.quantile(self._errors[: len(self)], level)), 0.0) if len(self) else 0.0
+        """The headroom that would have been enough in this share of the slots; below 0 where the forecast
+        alone was more than enough.
+        """
+        return float(np.quantile(self._errors[: len(self)], level)) if len(self) else 0.0
 
     def for_risk(self, share: float) -> float:
-        """The smallest headroom that would have kept the shortfall at this share of the reactive rule's."""
+        """The smallest headroom that would have kept the shortfall at this share of the reactive rule's;
+        below 0 where the forecast alone was more than enough.
+        """
         if not len(self):
             return 0.0
         reactive = self._reactive[: len(self)]
@@ -64,13 +68,11 @@ class Account:
 
 
 def excess_margin(errors: Floats, budget: float) -> float:
-    """The smallest m >= 0 with sum of max(0, errors - m) <= budget; errors of shape (n,), n >= 1."""
-    if float(errors[errors > 0.0].sum()) <= budget:
-        return 0.0
+    """The smallest m with sum of max(0, errors - m) <= budget; errors of shape (n,), n >= 1."""
     falling = np.sort(errors)[::-1]
     sums = np.cumsum(falling)
     counts = np.arange(1, len(falling) + 1)
     # With m at the k-th largest error, what sticks out of m are the k - 1 larger ones.
     sticking_out = sums - falling * counts
     reached = int(np.searchsorted(sticking_out, budget, side="right"))
-    return max(float((sums[reached - 1] - budget) / reached), 0.0)
+    return float((sums[reached - 1] - budget) / reached)

@@ -42,7 +42,7 @@ TABLE = (
     PredictorInfo("day", "as it went on a day ago (seasonal naive)", "textbook"),
     PredictorInfo("week", "as it went on a week ago (seasonal naive)", "textbook"),
     PredictorInfo(
-        "regression", "least squares on the last hours, on yesterday and on last week, refitted daily", "ours"
+        "regression", "linear, on the last hours, on yesterday and on last week, refitted daily", "ours"
     ),
     PredictorInfo("ets", "exponential smoothing", "statsforecast", "statsforecast"),
     PredictorInfo("mstl", "decomposition into day, week and trend", "statsforecast", "statsforecast"),
@@ -57,7 +57,7 @@ def build_predictor(config: ForecastConfig) -> Predictor:
         "last": lambda: Spread(Last()),
         "day": lambda: Spread(Seasonal("day")),
         "week": lambda: Spread(Seasonal("week")),
-        "regression": lambda: Spread(Regression()),
+        "regression": Regression,
         "ets": _ets,
         "mstl": _mstl,
         "lstm": lambda: _lstm(config),

@@ -7,7 +7,9 @@ forecast serves before it is needed. Two things are put on top:
 * *Hysteresis*: what was kept only becomes less if it would have been enough for the last `settle_s` as well.
   More is kept at once. So a need that flickers around a boundary moves no server.
 * *Headroom*: a number of servers, or what the forecast's own errors call for (`account.py`). Until a day's
-  errors are known, at least `at_least_servers`.
+  errors are known, at least `at_least_servers`. With a fixed headroom the forecast is the predictor's median;
+  where errors decide it is its quantile `UPPER_LEVEL`, because that rises at hours that are hard to foresee,
+  shifted by what the errors call for; upwards this is the headroom.
 
 The same object serves the simulator and the live control plane. It hears of needs in the order of time and
 never of the future.
@@ -23,10 +25,11 @@ from typing import assert_never
 
 from aryl.forecast.account import Account
 from aryl.forecast.history import DAY_S, WEEK_S, History
-from aryl.forecast.predictor import Predictor
+from aryl.forecast.predictor import MEDIAN, Predictor
 
 # As far back as errors count.
 WARM_S = WEEK_S
+UPPER_LEVEL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,8 @@ class LoanControl:
         self.rules = rules
         self.history = History(rules.interval_s)
         self._predictor = predictor
+        # Where errors say how much is kept on top, it is better added to what is wilder at wilder hours.
+        self._levels = MEDIAN if isinstance(rules.headroom, FixedHeadroom) else (UPPER_LEVEL,)
         self._account = Account(rules.interval_s)
         self._recent: deque[float] = deque()  # forecasts of the slots within `settle_s`, the present one last
         self.give_back_s = rules.give_back_s  # may be set: live it is measured
@@ -107,7 +112,7 @@ class LoanControl:
         if forecast_servers is not None:
             ahead = forecast_servers
         elif begun:
-            ahead = float(self._predictor.predict(self.history, self.steps)[0])
+            ahead = float(self._predictor.predict(self.history, self.steps, self._levels)[0])
         else:
             ahead = self._recent[-1]
         ahead = max(ahead, need_servers)
@@ -121,7 +126,10 @@ class LoanControl:
         self._kept_servers = ahead if first else min(max(self._kept_servers, ahead), settled)
         if begun:
             self._kept_at_first_servers = self._kept_servers
-        return Foreseen(self._kept_servers, self.headroom_servers)
+        on_top = self._on_top_servers
+        # A quantile that is higher than its errors call for is lowered, but never below the present need.
+        ahead = max(self._kept_servers + min(on_top, 0.0), need_servers)
+        return Foreseen(ahead, max(on_top, 0.0))
 
     def remember(self, heard: Sequence[tuple[float, float]]) -> None:
         """What was needed before somebody asks: times and servers, ascending. Of the last `WARM_S` it is
@@ -149,8 +157,8 @@ class LoanControl:
         return math.ceil(self.give_back_s / self.rules.interval_s - 1e-9)
 
     @property
-    def headroom_servers(self) -> float:
-        """What is kept on top at the moment."""
+    def _on_top_servers(self) -> float:
+        """What is kept on top at the moment; below 0 if the forecast is more than enough."""
         match self.rules.headroom:
             case FixedHeadroom(servers):
                 return servers

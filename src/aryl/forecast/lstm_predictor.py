@@ -27,7 +27,8 @@ class LstmPredictor:
 
     Once a day the scale is taken anew, from the last four weeks (until there is a day of history, it is that
     of the training data), and with `refreshing` the network learns a little from the last two weeks. That
-    takes about half a second, and is forgotten with this object: the model stays as it is.
+    takes about half a second, and is forgotten with this object: the model stays as it is. It makes much of a
+    model that was trained on another curve, and next to no difference to one that knows its curve.
     """
 
     def __init__(self, model: LstmModel, *, refreshing: bool = True) -> None:

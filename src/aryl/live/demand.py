@@ -12,6 +12,8 @@ The calendar's limits are told here too, and go on while nothing is heard: they 
 from __future__ import annotations
 
 import logging
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -21,6 +23,7 @@ from aryl.core.cluster import Cluster
 from aryl.core.events import DemandReported, Event, LendingLimited, TelemetryLost
 from aryl.core.model import Hosting
 from aryl.forecast.control import LoanControl
+from aryl.forecast.history import KEPT_S
 from aryl.forecast.lead import GiveBack
 from aryl.forecast.limits import LimitClock
 from aryl.traces.need import Need
@@ -83,7 +86,9 @@ class InferenceDesk:
         self._lost = False
         self._next_s = 0.0 if replay is not None else ENDLESS_S
         self._limit_s = ENDLESS_S if limits is None else 0.0
-        self._past: list[tuple[float, float]] = []
+        self._limit: int | None = None  # as it was told last
+        self._counted_on_s = 0.0  # how long giving back took when that was worked out
+        self._past: deque[tuple[float, float]] = deque()
 
     # -- what was before ----------------------------------------------------------------------------------
 
@@ -91,21 +96,28 @@ class InferenceDesk:
         """An event of the journal, in order: what was needed before this daemon began."""
         if isinstance(event, DemandReported):
             self._past.append((event.at, event.need_servers))
+            while self._past[0][0] < event.at - KEPT_S:
+                self._past.popleft()
 
-    def take_over(self, cluster: Cluster) -> list[Event]:
-        """All of the journal has been seen. Returns what has to be told at once."""
+    def take_over(self, cluster: Cluster) -> Sequence[Event]:
+        """All of the journal has been seen. Returns what has to be told before anything is due."""
+        # The errors that count are those over the time that is looked ahead from now on.
+        self._control.give_back_s = self._give_back.longest_s
         self._control.remember(self._past)
         self._past.clear()
         demand = cluster.demand
         if demand is not None and self._replay is None:
-            # It may have spoken a moment before the last daemon ended.
+            # It may have spoken a moment before the last daemon ended. The journal has the time of the report
+            # alone, so nothing is reported anew for an interval: a daemon that is started again and again
+            # would take an old word for a young one for ever.
             hosting = tuple(Hosting(server, replicas) for server, replicas in demand.hosting.items())
             self._last = Word(demand.at_s, demand.need_servers, None, None, hosting)
             self._lost = cluster.telemetry_lost
-            self._next_s = ENDLESS_S if self._lost else cluster.now
+            interval_s = self._control.rules.interval_s
+            self._next_s = ENDLESS_S if self._lost else max(demand.at_s + interval_s, cluster.now)
         if self._limits is None and cluster.lending_limit is not None:
-            return [LendingLimited(cluster.now, None)]  # there was a calendar once
-        return []
+            self._limit_s = cluster.now  # there was a calendar once
+        return ()
 
     # -- what is said -------------------------------------------------------------------------------------
 
@@ -126,11 +138,7 @@ class InferenceDesk:
 
     def due(self, now_s: float) -> list[Event]:
         """What there is to tell now."""
-        events: list[Event] = []
-        if now_s >= self._limit_s and self._limits is not None:
-            limits = replace(self._limits, give_back_s=self._give_back.longest_s)
-            events.append(limits.at(now_s))
-            self._limit_s = limits.next_change_s(now_s)
+        events: list[Event] = self._limited(now_s)
         if now_s >= self._stale_s:
             self._lost, self._next_s = True, ENDLESS_S
             _log.warning("the inference side has fallen silent: nothing is lent or taken back")
@@ -142,6 +150,26 @@ class InferenceDesk:
             if self._last is not None:
                 events.append(self._report(self._last, now_s))
         return events
+
+    def _limited(self, now_s: float) -> list[Event]:
+        """The limit, when it may have become another one: its time has come, or giving back takes longer or
+        shorter than was counted on.
+        """
+        due = now_s >= self._limit_s
+        if self._limits is None:
+            if not due:
+                return []
+            self._limit_s = ENDLESS_S
+            return [LendingLimited(now_s, None)]
+        counted_on_s = self._give_back.longest_s
+        if not due and counted_on_s == self._counted_on_s:
+            return []
+        limits = replace(self._limits, give_back_s=counted_on_s)
+        limited = limits.at(now_s)
+        changed = limited.most_servers != self._limit
+        self._limit, self._counted_on_s = limited.most_servers, counted_on_s
+        self._limit_s = limits.next_change_s(now_s)
+        return [limited] if due or changed else []
 
     @property
     def _stale_s(self) -> float:

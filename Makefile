@@ -4,18 +4,19 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-# The evaluation takes minutes and has no budget: a target of its own.
-BENCHMARKS := $(filter-out __init__ evaluation,$(basename $(notdir $(wildcard benchmarks/*.py))))
+# The evaluation and the loan rules take minutes and have no budget: targets of their own.
+BENCHMARKS := $(filter-out __init__ evaluation loan_rules,$(basename $(notdir $(wildcard benchmarks/*.py))))
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test bench evaluation clean
+.PHONY: help demo test bench evaluation loan-rules clean
 
 help:
 	@echo "make demo         see it run live, then compare FIFO with lending, with resizing and with both on synthetic jobs"
 	@echo "make test         style, types, import rules and tests"
 	@echo "make bench        benchmarks with budgets, and how far the reclaim rules are from the optimum"
 	@echo "make evaluation   docs/explanation/evaluation.md anew; needs ARYL_DATA, takes minutes"
+	@echo "make loan-rules   the tables of docs/explanation/forecasting.md anew; needs ARYL_DATA, takes minutes"
 	@echo "make clean        remove .venv and everything that tools left behind"
 
 demo: $(READY)
@@ -33,6 +34,9 @@ bench: $(READY)
 
 evaluation: $(READY)
 	$(BIN)/python -m benchmarks.evaluation --write docs/explanation/evaluation.md
+
+loan-rules: $(READY)
+	$(BIN)/python -m benchmarks.loan_rules --write docs/explanation/forecasting.md
 
 # The stamp is written last, so an installation that broke off is repeated.
 $(READY): pyproject.toml

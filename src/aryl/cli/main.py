@@ -14,6 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from aryl.cli.demo import demo
+from aryl.cli.forecast import forecast_app
 from aryl.cli.job import job_app
 from aryl.cli.loan import loan_app
 from aryl.cli.policy import policy_app
@@ -46,6 +47,7 @@ app.add_typer(server_app, name="server")
 app.add_typer(loan_app, name="loan")
 app.add_typer(token_app, name="token")
 app.add_typer(trace_app, name="trace")
+app.add_typer(forecast_app, name="forecast")
 app.add_typer(policy_app, name="policy")
 
 

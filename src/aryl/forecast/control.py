@@ -30,6 +30,8 @@ from aryl.forecast.predictor import MEDIAN, Predictor
 # As far back as errors count.
 WARM_S = WEEK_S
 UPPER_LEVEL = 0.9
+# No forecast is more exact than this, and a whole server would be kept for it.
+TRIFLE_SERVERS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,9 @@ class LoanControl:
         if forecast_servers is not None:
             ahead = forecast_servers
         elif begun:
-            ahead = float(self._predictor.predict(self.history, self.steps, self._levels)[0])
+            ahead = _without_a_trifle(
+                float(self._predictor.predict(self.history, self.steps, self._levels)[0])
+            )
         else:
             ahead = self._recent[-1]
         ahead = max(ahead, need_servers)
@@ -131,6 +135,10 @@ class LoanControl:
         ahead = max(self._kept_servers + min(on_top, 0.0), need_servers)
         return Foreseen(ahead, max(on_top, 0.0))
 
+    def notice(self, at_s: float, need_servers: float) -> None:
+        """The need changed within the present slot; nobody asks for a forecast."""
+        self.history.observe(at_s, need_servers)
+
     def remember(self, heard: Sequence[tuple[float, float]]) -> None:
         """What was needed before somebody asks: times and servers, ascending. Of the last `WARM_S` it is
         worked out what the forecasts would have been, so that their errors are known.
@@ -146,10 +154,10 @@ class LoanControl:
 
     @property
     def steps(self) -> int:
-        """How many slots ahead is looked."""
+        """How many slots ahead is looked: those that begin before the lead is over, at least the next one."""
         rules = self.rules
         lead_s = rules.interval_s + self.give_back_s if rules.lead_s is None else rules.lead_s
-        return max(math.ceil(lead_s / rules.interval_s - 1e-9), 1)
+        return max(math.ceil(lead_s / rules.interval_s - 1e-9) - 1, 1)
 
     @property
     def delay(self) -> int:
@@ -178,3 +186,9 @@ class LoanControl:
         if len(values) <= begun:
             return
         self._account.close_slot(float(values[-1 - begun]), self._kept_at_first_servers, self.delay)
+
+
+def _without_a_trifle(servers: float) -> float:
+    """A forecast that exceeds a whole number by next to nothing means that number."""
+    whole = math.floor(servers)
+    return float(whole) if servers - whole < TRIFLE_SERVERS else servers

@@ -12,6 +12,7 @@ The calendar's limits are told here too, and go on while nothing is heard: they 
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -129,7 +130,7 @@ class InferenceDesk:
         if word.measured_s < known_s or now_s - word.measured_s >= self._stale_after_s:
             return []
         self._last, self._lost = word, False
-        self._next_s = min(self._next_s, now_s + self._control.rules.interval_s)
+        self._next_s = min(self._next_s, self._next_slot_s(now_s))
         return [self._report(word, now_s)]
 
     def next_s(self) -> float:
@@ -144,7 +145,7 @@ class InferenceDesk:
             _log.warning("the inference side has fallen silent: nothing is lent or taken back")
             events.append(TelemetryLost(now_s))
         elif now_s >= self._next_s:
-            self._next_s = now_s + self._control.rules.interval_s
+            self._next_s = self._next_slot_s(now_s)
             if self._replay is not None:
                 self._last = self._replay.word(now_s)
             if self._last is not None:
@@ -170,6 +171,11 @@ class InferenceDesk:
         self._limit, self._counted_on_s = limited.most_servers, counted_on_s
         self._limit_s = limits.next_change_s(now_s)
         return [limited] if due or changed else []
+
+    def _next_slot_s(self, now_s: float) -> float:
+        """When the next slot of the history begins: then everything is forecast anew."""
+        interval_s = self._control.rules.interval_s
+        return (math.floor(now_s / interval_s + 1e-9) + 1) * interval_s
 
     @property
     def _stale_s(self) -> float:

@@ -225,6 +225,9 @@ class LiveDriver:
         except Exception as error:
             command.answer.set_exception(error)
             return []
+        if not events:  # nothing has to get into the journal first
+            command.answer.set_result(None)
+            return []
         self._to_answer.append(command.answer)
         return [(_rank(event), event) for event in events]
 

@@ -13,6 +13,8 @@ from aryl.report.outcome import Floats
 HOURS = 24
 # The percentiles of `Accuracy.by_hour_servers`.
 PERCENTILES = (5, 25, 50, 75, 95)
+# The scalars of `Accuracy`.
+ACCURACY = ("mae_servers", "bias_servers", "pinball_servers", "within_50", "within_90")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,14 +36,8 @@ class Accuracy:
     by_hour_servers: Floats
 
     def as_dict(self) -> dict[str, float]:
-        """The scalars."""
-        return {
-            "mae_servers": self.mae_servers,
-            "bias_servers": self.bias_servers,
-            "pinball_servers": self.pinball_servers,
-            "within_50": self.within_50,
-            "within_90": self.within_90,
-        }
+        """The scalars, to six digits: further ones depend on how many threads the library of algebra has."""
+        return {name: float(f"{getattr(self, name):.6g}") for name in ACCURACY}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from aryl.core.cluster import Cluster
 from aryl.core.events import DemandReported, Event, Submitted
 from aryl.errors import InputError
 from aryl.files.inference_fields import ORACLE, Headroom
@@ -40,7 +39,7 @@ from aryl.traces.need import Need
 
 POLICY = "aryl:loaning"
 # Of the pinball loss; the intervals are between the quantiles of 25 and 75 %, and of 5 and 95 %.
-LEVELS = (*(step / 20 for step in range(1, 20)), 0.99)
+LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 MOST_POINTS = 1500
 
 # Forecasting takes longer than the run that follows.
@@ -95,8 +94,8 @@ class Trial:
 def judge(experiment: Experiment, *, accuracy: bool = True, on_progress: Progress | None = None) -> Trial:
     """Back test the predictor that an experiment names, from `inference.from` until `simulation.until`.
 
-    `accuracy`: ask it for quantiles too, which doubles what it takes. Raises InputError for a curve that
-    can't be used, or if the predictor can't be.
+    `accuracy`: ask it for `LEVELS` too, which takes more than twice as long. Raises InputError for a curve
+    that can't be used, or if the predictor can't be.
     """
     report = on_progress or _silent
     side = inference_side(experiment, 0.0)
@@ -106,7 +105,7 @@ def judge(experiment: Experiment, *, accuracy: bool = True, on_progress: Progres
     side = replace(side, end_s=span_s)
     asked: _Asked | None = None
     if side.control is not None:
-        # Quantiles come from another one, because what one is asked for may change what it says later.
+        # Two of them, because what one is asked for may change what it says later.
         forecast = experiment.inference.forecast
         asked = _Asked(build_predictor(forecast), build_predictor(forecast) if accuracy else None)
         side = replace(side, control=LoanControl(side.control.rules, asked))
@@ -127,24 +126,21 @@ def _silent(_share: float, _words: str) -> None:
 
 
 class _Asked:
-    """A `Predictor` that notes what it was asked for and what it said."""
+    """A `Predictor` that answers with one, and notes what another would have said of all `LEVELS`."""
 
-    def __init__(self, point: Predictor, spread: Predictor | None) -> None:
-        self._point, self._spread = point, spread
+    def __init__(self, told: Predictor, judged: Predictor | None) -> None:
+        self._told, self._judged = told, judged
         self.steps = 1
         self.slots: list[int] = []
-        self.guesses: list[float] = []
         self.quantiles: list[Floats] = []
 
     def predict(self, history: History, steps: int, levels: Sequence[float] = MEDIAN) -> Floats:
         """See `Predictor`."""
-        said = self._point.predict(history, steps, levels)
-        self.steps = steps
-        self.slots.append(history.slot)
-        self.guesses.append(float(said[0]))
-        if self._spread is not None:
-            self.quantiles.append(self._spread.predict(history, steps, LEVELS))
-        return said
+        if self._judged is not None:
+            self.steps = steps
+            self.slots.append(history.slot)
+            self.quantiles.append(self._judged.predict(history, steps, LEVELS))
+        return self._told.predict(history, steps, levels)
 
 
 def _told(side: InferenceSide, span_s: float, report: Progress) -> list[Event]:
@@ -219,8 +215,8 @@ def _accuracy(side: InferenceSide, asked: _Asked, start_s: float) -> Accuracy:
         return Accuracy(math.nan, math.nan, math.nan, math.nan, math.nan, nothing)
     ticks = ticks[counts]
     needed = side.need.highest(ticks, ahead_s)
-    guesses = np.array(asked.guesses)[counts]
     quantiles = np.stack(asked.quantiles)[counts]
+    guesses = quantiles[:, LEVELS.index(0.5)]
     levels, above = np.array(LEVELS), needed[:, np.newaxis] - quantiles
 
     def within(low: float, high: float) -> float:

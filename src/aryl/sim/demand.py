@@ -59,7 +59,13 @@ class InferenceSide:
                 yield DemandReported(at_s, now, most)
             return
         self._remember(self.control)
+        changes = self._changes(ticks)
+        change = next(changes, None)
         for at_s, now in zip(ticks.tolist(), self.need.at(ticks).tolist(), strict=True):
+            # Whoever measures the need does so more often than decisions are made.
+            while change is not None and change.at < at_s:
+                self.control.notice(change.at, change.need_servers)
+                change = next(changes, None)
             foreseen = self.control.hear(at_s, now)
             yield DemandReported(at_s, now, foreseen.forecast_servers, foreseen.headroom_servers)
 
@@ -68,17 +74,20 @@ class InferenceSide:
         first_s = float(self.need.time_s[0])
         count = int(min(-first_s, KEPT_S) // self.interval_s)
         before = np.arange(-count, 0, dtype=np.float64) * self.interval_s
+        if count:
+            before = np.union1d(before, self._instants(float(before[0]), 0.0))
         control.remember([*zip(before.tolist(), self.need.at(before).tolist(), strict=True)])
 
     def _changes(self, ticks: Floats) -> Iterator[NeedChanged]:
         """The true need where it changes between two ticks."""
-        need = self.need
-        if need.is_line:
-            between = np.arange(0.0, self.end_s, LINE_STEP_S)
-            between = np.union1d(between, need.time_s)
-        else:
-            between = need.time_s
-        between = between[(between > 0.0) & (between <= self.end_s)]
+        between = self._instants(0.0, self.end_s)
         between = between[~np.isin(between, ticks)]
-        for at_s, servers in zip(between.tolist(), need.at(between).tolist(), strict=True):
+        for at_s, servers in zip(between.tolist(), self.need.at(between).tolist(), strict=True):
             yield NeedChanged(at_s, servers)
+
+    def _instants(self, from_s: float, until_s: float) -> Floats:
+        """When the need changes between these instants, both left out; along a line every so often."""
+        changes = self.need.time_s
+        if self.need.is_line:
+            changes = np.union1d(np.arange(from_s, until_s, LINE_STEP_S), changes)
+        return changes[(changes > from_s) & (changes < until_s)]

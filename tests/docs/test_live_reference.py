@@ -19,9 +19,12 @@ from aryl.backends import environment
 from aryl.backends.environment import INHERITED, Post, Start, worker_environment
 from aryl.backends.port import Gang, Launcher, Program
 from aryl.core.model import Slot
+from aryl.files.calendar_fields import CalendarSection, WindowSection
 from aryl.files.fields import Strict
-from aryl.files.inference_fields import Headroom
-from aryl.live.config import Clock, Hooks, LiveInference, Quarantine, ServeConfig, load_serve_config
+from aryl.files.inference_fields import ForecastConfig, Headroom
+from aryl.live.config import Clock, Quarantine, ServeConfig, load_serve_config
+from aryl.live.inference_config import Hooks, LiveInference
+from aryl.live.source_config import FileConfig, PrometheusConfig
 from aryl.wire.job_file import CheckpointSettings, JobFile, Resources, load_job_file
 
 REFERENCE = DOCS / "reference"
@@ -32,6 +35,12 @@ TABLES = [
     (JOB_FILE, "## `resources`", Resources),
     (SERVE_CONFIG, "# The configuration of aryl serve", ServeConfig),
     (SERVE_CONFIG, "## `inference`", LiveInference),
+    (SERVE_CONFIG, "## `inference.forecast`", ForecastConfig),
+    (SERVE_CONFIG, "## `inference.headroom`", Headroom),
+    (SERVE_CONFIG, "## `inference.calendar`", CalendarSection),
+    (SERVE_CONFIG, "## `inference.calendar.windows`", WindowSection),
+    (SERVE_CONFIG, "## `inference.prometheus`", PrometheusConfig),
+    (SERVE_CONFIG, "## `inference.file`", FileConfig),
     (SERVE_CONFIG, "## `inference.hooks`", Hooks),
     (SERVE_CONFIG, "## `quarantine`", Quarantine),
     (SERVE_CONFIG, "## `clock`", Clock),
@@ -44,8 +53,10 @@ def written(default: object) -> object:
     """A default as the tables have it; None where they say it in words."""
     match default:
         case Headroom():
-            return f"{default.share:.0%}"
-        case None | BaseModel():
+            return f"`{{risk: {default.risk:.0%}}}`"
+        case ForecastConfig():
+            return default.predictor
+        case None | BaseModel() | tuple():
             return None
         case bool():
             return str(default).lower()
@@ -63,7 +74,8 @@ def test_the_tables_have_the_keys_and_the_defaults_of_the_models(
 ) -> None:
     table = {key.strip("`"): default for key, default, _ in rows(page, heading)}
     assert list(table) == model.known_keys()
-    for key, field in model.model_fields.items():
+    for name, field in model.model_fields.items():
+        key = field.alias or name
         if field.is_required():
             assert table[key] == "needed" or key in FILLED_IN, key
         elif field.default_factory is None and (text := written(field.default)) is not None:

@@ -62,6 +62,7 @@ COMMANDS = [
     *(f"job {verb}" for verb in ("list", "get", "logs", "wait", "resize", "cancel", "history", "attempts")),
     *("server list", "server drain", "server undrain", "loan list", "loan give", "loan reclaim"),
     *("token create", "token list", "token revoke"),
+    *("forecast list", "forecast train", "forecast evaluate"),
 ]
 
 

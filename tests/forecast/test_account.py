@@ -99,14 +99,10 @@ def test_the_margin_is_the_smallest_that_stays_within_the_budget(short: list[flo
     margin = excess_margin(np.array(short), budget)
     assert excess(short, margin) <= budget + 1e-9
     assert excess(short, margin - 1e-6) > budget
-    brute = [
-        candidate / 100 for candidate in range(-30_000, 1_100) if excess(short[:8], candidate / 100) <= budget
-    ]
-    assert excess_margin(np.array(short[:8]), budget) == pytest.approx(min(brute), abs=0.0101)
 
 
 def test_the_order_of_the_errors_makes_no_difference() -> None:
     short = np.array([3.0, -1.0, 2.0, 2.0, 0.5])
     assert {excess_margin(np.roll(short, shift), 1.5) for shift in range(5)} == {excess_margin(short, 1.5)}
-    # 1.5 is what sticks out of 1 + 2/3: 4/3, 1/3 twice ... and half of it out of 2.
+    # Of 2 there sticks out the 1 that one error has more.
     assert excess_margin(short, 1.0) == pytest.approx(2.0)

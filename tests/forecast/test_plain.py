@@ -33,8 +33,9 @@ def test_what_followed_a_day_ago_comes_again_as_far_as_is_looked() -> None:
     assert [Seasonal("day").peak(history, steps) for steps in (1, 2, 3, 4)] == [3.0, 8.0, 9.0, 9.0]
 
 
-def test_what_was_at_this_time_yesterday_is_over() -> None:
-    assert Seasonal("day").peak(history_of([9.0, 3.0, *[0.0] * 6, 1.0]), 1) == 3.0
+def test_the_present_slot_may_still_rise_to_what_it_was_yesterday() -> None:
+    assert Seasonal("day").peak(history_of([5.0, 9.0, 3.0, *[0.0] * 6, 1.0]), 1) == 9.0
+    assert Seasonal("day").peak(history_of([9.0, 4.0, 3.0, *[0.0] * 6, 1.0]), 1) == 4.0
 
 
 def test_the_present_need_is_the_least() -> None:

@@ -14,7 +14,7 @@ from aryl.errors import InputError
 from aryl.forecast.history import Floats, History
 from aryl.forecast.plain import Last
 from aryl.forecast.predictor import Predictor, Spread
-from aryl.forecast.statistical import Ets, Mstl, _Fit, _smooth
+from aryl.forecast.statistical import Ets, Mstl, _Fit, _smooth, _Smoothed
 
 STEP_S = 1800.0
 DAY = 48
@@ -108,12 +108,11 @@ def test_a_day_that_repeats_is_foreseen() -> None:
 
 
 def test_a_week_that_repeats_is_foreseen_once_two_are_known() -> None:
-    """From Friday night to Saturday: of a day alone, Saturday's rise would be as steep as Friday's."""
-    needs = day_and_week(4 * WEEK) + 0.1 * noise(4 * WEEK)
-    saturday = 2 * WEEK + 5 * DAY
-    by_week = error_of(Mstl(), needs[: saturday + WEEK + DAY], saturday + WEEK)
-    by_day = error_of(Mstl(), needs[saturday:][: 2 * DAY], 8)
-    assert by_week < 1.0 < by_day
+    needs = day_and_week(3 * WEEK) + 0.1 * noise(3 * WEEK)
+    in_third_week = 2 * WEEK + DAY
+    assert 2 * error_of(Mstl(), needs, in_third_week) < error_of(_Smoothed("day"), needs, in_third_week)
+    in_second_week = needs[: 2 * WEEK - DAY]
+    assert error_of(Mstl(), in_second_week, WEEK) == error_of(_Smoothed("day"), in_second_week, WEEK)
 
 
 def test_noise_is_not_taken_for_a_season() -> None:

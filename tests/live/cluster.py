@@ -75,7 +75,8 @@ class LiveCluster:
             "state": str(self.state),
             "listen": "127.0.0.1:0",
             "workdirs": [str(self.work)],
-            "inference": {"headroom": 0, "interval": 1},
+            # What is said is what holds, at once.
+            "inference": {"forecast": "last", "headroom": 0, "interval": 1, "settle": 0},
             "lease": 2,
             "kill_wait": 2,
             "restart_s": 0,

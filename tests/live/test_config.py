@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aryl.errors import InputError
+from aryl.files.inference_fields import ForecastConfig, Headroom
 from aryl.files.yaml_source import YamlSource
 from aryl.live.config import ServeConfig, load_serve_config, to_mapping
 
@@ -84,7 +85,10 @@ def test_without_a_file_everything_has_its_documented_default(
     assert (config.lease, config.watchdog, config.stuck_after, config.clock.speed) == (15.0, 60.0, 60.0, 1.0)
     demand = config.inference
     assert (demand.curve, demand.points, demand.interpolate, demand.peak) == (None, None, "step", 0.95)
-    assert (demand.interval, demand.stale_after, demand.headroom.share) == (300.0, 180.0, 0.02)
+    assert (demand.interval, demand.stale_after, demand.settle, demand.ready) == (300.0, 180.0, 900.0, "hook")
+    assert demand.headroom == Headroom(risk=0.09)
+    assert demand.forecast == ForecastConfig(predictor="regression")
+    assert (demand.min_servers, demand.max_lent, demand.calendar, demand.source) == (0, None, None, None)
     hooks = demand.hooks
     assert (hooks.release_command, hooks.restore_command, hooks.drain_limit) == (None, None, 30.0)
     assert hooks.on_limit == "call-off"
@@ -225,7 +229,7 @@ def test_off_is_off_though_yaml_makes_it_false(tmp_path: Path, word: str, tokens
         (
             "points: [[0, 1], [10m, 0]]",
             "points: [[0, 1]]\n  curve: elb",
-            ", line 11, inference.points: give a curve or points, not both",
+            ", line 11, inference.points: give one of curve and points, not both",
         ),
         (
             "failures: 4, jobs: 2",

@@ -10,15 +10,19 @@ import pytest
 from tests.core.helpers import job
 
 from aryl.core.cluster import Cluster
-from aryl.core.events import ClusterDeclared, DemandReported
+from aryl.core.events import ClusterDeclared, DemandReported, LendingLimited
 from aryl.core.evolve import evolve
 from aryl.core.model import Accounting, Pool, ServerSpec
 from aryl.errors import InputError
 from aryl.live import world
+from aryl.live.clock import WallClock
 from aryl.live.config import ServeConfig
-from aryl.live.demand import PushedDemand, ReplayedDemand
-from aryl.live.hooks import LoanHooks, OnLimit
+from aryl.live.demand import InferenceDesk, Word
+from aryl.live.hooks import LoanHooks, OnLimit, Ready
+from aryl.live.sources.observation import Observation, Unit
 from aryl.policies.catalogue import parse_policy
+
+ENDLESS_S = float("inf")
 
 
 def config(inference: dict[str, Any] | None = None, **more: Any) -> ServeConfig:
@@ -67,6 +71,11 @@ DECLARED = ClusterDeclared(
 
 def test_a_configuration_declares_the_whole_cluster() -> None:
     assert world.declare(config()) == DECLARED
+    more = {"load": 5, "min_servers": 1, "max_lent": 2, "ready": "report"}
+    assert world.declare(config(more)) == replace(
+        DECLARED, load_s=5.0, least_kept_servers=1, most_lent_servers=2, confirms_returns=True
+    )
+    assert world.declare(config({"hooks": {"restore": "true"}})) == replace(DECLARED, confirms_returns=True)
 
 
 def test_the_rules_of_a_declaration_are_those_of_the_cluster_that_heard_it() -> None:
@@ -83,6 +92,10 @@ def test_the_rules_of_a_declaration_are_those_of_the_cluster_that_heard_it() -> 
         {"reclaim_within_s": 9.0},
         {"guaranteed": ()},
         {"confirms_loans": False},
+        {"confirms_returns": True},
+        {"load_s": 9.0},
+        {"least_kept_servers": 1},
+        {"most_lent_servers": 1},
     ],
 )
 def test_every_rule_that_may_change_is_compared_and_can_be_declared_anew(change: dict[str, Any]) -> None:
@@ -132,30 +145,55 @@ def test_a_gang_is_measured_against_an_empty_cluster() -> None:
         assert not yardstick.could_ever_start(replace(mixed, heterogeneous=False))
 
 
+def desk_of(config: ServeConfig) -> InferenceDesk:
+    """Its clock begins at midnight, UTC."""
+    return world.inference_desk(config, WallClock(0.0, config.clock.speed), world.give_back(config))
+
+
 def test_without_a_curve_the_inference_side_reports_and_its_word_grows_old_in_cluster_time() -> None:
-    source = world.inference_source(config({"stale_after": 30}, clock={"speed": 60}))
-    assert isinstance(source, PushedDemand)
-    source.heard(0.0)
-    assert source.next_s() == 1800.0
+    desk = desk_of(config({"stale_after": 30}, clock={"speed": 60}))
+    assert desk.next_s() == ENDLESS_S
+    assert desk.told(Word(0.0, 0.5), 0.0) == [DemandReported(0.0, 0.5, 0.5, 1.0)]
+    assert desk.due(1799.0) == [DemandReported(1799.0, 0.5, 0.5, 1.0)]
+    assert desk.next_s() == 1800.0
 
 
-def test_points_are_replayed_with_a_forecast_as_long_as_a_reclaim_takes() -> None:
-    source = world.inference_source(config({"points": [[0, 1], [100, 2]], "interval": 60}))
-    assert isinstance(source, ReplayedDemand)
-    # Interval, deadline and vacating: 60 + 20 + 3 seconds.
-    assert source.due(16.0) == DemandReported(16.0, 1.0, 1.0)
-    assert source.next_s() == 76.0
-    assert source.due(76.0) == DemandReported(76.0, 1.0, 2.0)
-    hasty = world.inference_source(config({"points": [[0, 1], [100, 2]], "interval": 60, "lead": 0}))
-    assert hasty.due(76.0) == DemandReported(76.0, 1.0, 1.0)
-    slanted = world.inference_source(config({"points": [[0, 1], [100, 2]], "interpolate": "line", "lead": 0}))
-    assert slanted.due(50.0) == DemandReported(50.0, 1.5, 1.5)
+def test_an_oracle_replays_points_with_a_forecast_as_long_as_giving_back_takes() -> None:
+    points = {"points": [[0, 1], [100, 2]], "interval": 60, "forecast": "oracle"}
+    desk = desk_of(config({**points, "load": 4}))
+    # Interval, deadline, vacating and loading: 60 + 20 + 3 + 4 seconds.
+    assert desk.due(12.0) == [DemandReported(12.0, 1.0, 1.0, 1.0)]
+    assert desk.next_s() == 60.0
+    assert desk.due(60.0) == [DemandReported(60.0, 1.0, 2.0, 1.0)]
+    assert desk_of(config({**points, "load": 4})).due(13.0) == [DemandReported(13.0, 1.0, 2.0, 1.0)]
+    hasty = desk_of(config({**points, "lead": 0}))
+    assert hasty.due(76.0) == [DemandReported(76.0, 1.0, 1.0, 1.0)]
+    slanted = desk_of(config({**points, "interpolate": "line", "lead": 0}))
+    assert slanted.due(50.0) == [DemandReported(50.0, 1.5, 1.5, 1.0)]
+    # It makes no errors that a headroom could cover.
+    assert desk_of(config({**points, "headroom": {"risk": 0.1}})).due(0.0) == [
+        DemandReported(0.0, 1.0, 1.0, 0.0)
+    ]
+
+
+def test_a_curve_is_foreseen_as_a_report_is_and_less_is_kept_when_it_has_been_enough_for_a_while() -> None:
+    points = {"points": [[0, 2], [60, 1]], "interval": 60, "forecast": "last"}
+    desk = desk_of(config({**points, "settle": 120}))
+    told = [desk.due(60.0 * tick) for tick in range(4)]
+    assert told == [
+        [DemandReported(0.0, 2.0, 2.0, 1.0)],
+        [DemandReported(60.0, 1.0, 2.0, 1.0)],
+        [DemandReported(120.0, 1.0, 2.0, 1.0)],
+        [DemandReported(180.0, 1.0, 1.0, 1.0)],
+    ]
+    prompt = desk_of(config({**points, "settle": 0, "headroom": {"quantile": 0.9, "at_least": "50%"}}))
+    told = [prompt.due(60.0 * tick) for tick in range(2)]
+    assert told == [[DemandReported(0.0, 2.0, 2.0, 1.0)], [DemandReported(60.0, 1.0, 1.0, 1.0)]]
 
 
 def test_a_curve_is_replayed_on_the_scale_of_the_pool() -> None:
-    source = world.inference_source(config({"curve": "synthetic-day", "peak": 0.5}))
-    assert isinstance(source, ReplayedDemand)
-    told = [source.due(hour * 3600.0) for hour in range(24)]
+    desk = desk_of(config({"curve": "synthetic-day", "peak": 0.5}))
+    told = [report for hour in range(24) for report in desk.due(hour * 3600.0)]
     needs = [report.need_servers for report in told if isinstance(report, DemandReported)]
     assert len(needs) == 24
     assert 0.0 < min(needs) < max(needs) <= 2.0
@@ -163,9 +201,33 @@ def test_a_curve_is_replayed_on_the_scale_of_the_pool() -> None:
 
 def test_a_curve_that_there_is_none_of_is_an_error_in_the_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="synthetic-dya"):
-        world.inference_source(config({"curve": "synthetic-dya"}))
+        desk_of(config({"curve": "synthetic-dya"}))
     with pytest.raises(InputError, match="none"):
-        world.inference_source(config({"curve": str(tmp_path / "none.csv")}))
+        desk_of(config({"curve": str(tmp_path / "none.csv")}))
+    with pytest.raises(InputError, match="synthetic-dya"):
+        world.check_machine(config({"curve": "synthetic-dya"}))
+
+
+def test_a_calendar_limits_what_is_lent_in_time_for_servers_to_be_back() -> None:
+    calendar = {"zone": "UTC", "windows": [{"from": "22:00", "to": "06:30", "max_lent": 1}]}
+    desk = desk_of(config({"calendar": calendar, "load": 97}, clock={"speed": 2}))
+    assert desk.due(0.0) == [LendingLimited(0.0, 1)]
+    # Two of the cluster's seconds pass in a real one; 20 + 3 + 97 of them are needed.
+    closes_s = 2 * 6.5 * 3600.0
+    assert desk.next_s() == closes_s - 120.0
+    assert desk.due(closes_s - 120.0) == [LendingLimited(closes_s - 120.0, 0)]
+
+
+def test_what_is_polled_is_told_in_servers(tmp_path: Path) -> None:
+    assert world.demand_poller(config(), lambda _: None) is None
+    file = tmp_path / "need"
+    file.write_text('{"need": 3, "forecast": 4, "at": 1700000000}')
+    told: list[Observation] = []
+    poller = world.demand_poller(config({"file": {"path": str(file), "unit": "gpus"}}), told.append)
+    assert poller is not None
+    poller.poll()
+    assert told == [Observation(1.7e9, 1.5, Unit.SERVERS, 2.0)]
+    poller.close()
 
 
 def test_hooks_are_argument_vectors() -> None:
@@ -174,6 +236,7 @@ def test_hooks_are_argument_vectors() -> None:
     assert world.loan_hooks(config({"hooks": {**hooks, "on_limit": "force"}})) == LoanHooks(
         ("/bin/sh", "-c", "./release"), ("/bin/restore", "now"), 7.0, OnLimit.FORCE
     )
+    assert world.loan_hooks(config({"ready": "report"})) == LoanHooks(ready=Ready.REPORT)
 
 
 def test_emulated_gpus_count_from_nought_and_real_ones_are_those_of_the_machine() -> None:

@@ -12,7 +12,6 @@ import pytest
 from aryl.errors import InputError
 from aryl.files.inference_fields import Headroom
 from aryl.report.judged import ACCURACY, Lending
-from aryl.report.recorder import Recorder
 from aryl.sim.backtest import (
     LEVELS,
     MOST_POINTS,
@@ -178,8 +177,6 @@ def test_every_pool_is_busy_and_takes_whole_servers() -> None:
     jobs = list(built.inline_jobs())
     assert [job.id for job in jobs] == ["J0", "J1", "J2", "J3"]
     assert {(job.base_gpus, job.fungible) for job in jobs} == {(4, True)}
-    recorder = Recorder()
-    assert recorder is not None
     outcome = run(built, POLICY).outcome
     assert (outcome.totals.loans, outcome.jobs.finished.sum()) == (0, 0)
 

@@ -23,6 +23,8 @@ from aryl.traces.need import Need
 PLAIN = ("last", "day", "week", "regression")
 HOUR_S, DAY_S = 3600.0, 86_400.0
 NONE = FixedHeadroom(0.0)
+# A need of 7 within a slot of 300 s, at whose beginning and end it is 1.
+PEAK = ((90.0, 1.0), (100.0, 7.0), (149.0, 7.0), (150.0, 1.0))
 Points = Sequence[tuple[float, float]]
 
 
@@ -131,16 +133,26 @@ def test_nothing_is_said_after_the_end() -> None:
 
 
 def test_what_was_before_the_beginning_is_known() -> None:
-    # A peak of an hour, yesterday at the same time; the simulation begins half an hour before it comes back.
+    # A peak of an hour, yesterday; it is due again half an hour after the simulation begins.
     points = [(-DAY_S - 9e3, 1.0), (-DAY_S + 1800.0, 7.0), (-DAY_S + 5400.0, 1.0)]
     events = forecast(points, "day", interval_s=600.0, lead_s=1800.0, end_s=1200.0)
     assert [(event.at, event.forecast_servers) for event in reports(events)] == [
-        (0.0, 7.0),
+        (0.0, 1.0),
         (600.0, 7.0),
         (1200.0, 7.0),
     ]
     unaware = forecast([(0.0, 1.0)], "day", interval_s=600.0, lead_s=1800.0, end_s=1200.0)
     assert [event.forecast_servers for event in reports(unaware)] == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("line", [False, True])
+def test_a_peak_between_two_ticks_is_known_the_next_day(line: bool) -> None:
+    # Yesterday and the day before at 100 s, for 50 s; reports come every 300 s.
+    peaks = [(-day * DAY_S + after_s, servers) for day in (2, 1) for after_s, servers in PEAK]
+    events = forecast([(-3 * DAY_S, 1.0), *peaks], "day", interval_s=300.0, end_s=300.0, line=line)
+    assert [event.forecast_servers for event in reports(events)][:1] == [7.0]
+    after_it = forecast([(-3 * DAY_S, 1.0), *PEAK], interval_s=300.0, end_s=300.0, line=line)
+    assert [(event.need_servers, event.forecast_servers) for event in reports(after_it)] == [(1.0, 1.0)] * 2
 
 
 @pytest.mark.parametrize(("first_day", "headroom_servers"), [(-7, 0.0), (-2, 0.0), (0, 2.0)])
@@ -223,7 +235,7 @@ def test_reports_and_changes_together_are_the_whole_need(
     steps: list[tuple[int, int]], first: int, interval_s: float
 ) -> None:
     points = curve(first, steps)
-    events = forecast(points, interval_s=interval_s, end_s=points[-1][0])
+    events = forecast(points, interval_s=interval_s, end_s=points[-1][0] + 1.0)
     assert [event.at for event in events] == sorted(event.at for event in events)
     told = [
         (event.at, event.need_servers) for event in events if isinstance(event, DemandReported | NeedChanged)

@@ -301,7 +301,7 @@ def test_a_lead_and_a_forecast_can_be_chosen() -> None:
     points = {"points": [[0, 0], [60, 2]], "interpolate": "line"}
     oracle = experiment(inference={**points, "forecast": "oracle", "lead": 15}, simulation={"interval": 30})
     assert _reports(oracle) == [(0, 0, 0.5), (30, 1, 1.5), (60, 2, 2), (90, 2, 2)]
-    last = experiment(inference={**points, "forecast": "last"}, simulation={"interval": 30})
+    last = experiment(inference={**points, "forecast": "last", "headroom": 0}, simulation={"interval": 30})
     assert _reports(last) == [(0, 0, 0), (30, 1, 1), (60, 2, 2), (90, 2, 2)]
 
 

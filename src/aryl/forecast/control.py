@@ -109,18 +109,20 @@ class LoanControl:
         """
         first = not self._recent
         begun = self.history.observe(at_s, need_servers)
-        if begun and self._recent:
+        if begun and not first:
             self._close_slots(begun)
+        # The slot of the first word may have begun with something that was only noticed or remembered.
+        asked = first or begun > 0
         if forecast_servers is not None:
             ahead = forecast_servers
-        elif begun:
+        elif asked:
             ahead = _without_a_trifle(
                 float(self._predictor.predict(self.history, self.steps, self._levels)[0])
             )
         else:
             ahead = self._recent[-1]
         ahead = max(ahead, need_servers)
-        if begun:
+        if asked:
             self._recent.append(ahead)
             while len(self._recent) > 1 + math.ceil(self.rules.settle_s / self.rules.interval_s - 1e-9):
                 self._recent.popleft()
@@ -128,7 +130,7 @@ class LoanControl:
             self._recent[-1] = ahead
         settled = max(self._recent)
         self._kept_servers = ahead if first else min(max(self._kept_servers, ahead), settled)
-        if begun:
+        if asked:
             self._kept_at_first_servers = self._kept_servers
         on_top = self._on_top_servers
         # A quantile that is higher than its errors call for is lowered, but never below the present need.

@@ -24,10 +24,12 @@ class Seasonal:
     season: str
 
     def peak(self, history: History, steps: int) -> float:
-        """The highest of what followed a season ago, and at least the present need."""
+        """The highest of what was in these slots a season ago, and at least the present need. The present
+        slot counts too: it may still rise.
+        """
         values = history.values
         season = season_of(history, SEASONS_S[self.season], steps)
         if season == 0:
             return float(values[-1])
-        first = len(values) - 1 - season + 1
-        return max(float(values[first : first + steps].max()), float(values[-1]))
+        first = len(values) - 1 - season
+        return max(float(values[first : first + steps + 1].max()), float(values[-1]))

@@ -188,7 +188,7 @@ def _without_seasons(values: Floats, periods: list[int], width: int) -> tuple[tu
         return (), values
     from statsforecast.mstl import mstl
 
-    # Local regressions hardly bend between points as near as this. All points would take a hundred times as long.
+    # Local regressions hardly bend between points as near as this. All points would take 80 times as long.
     jump = max(periods[-1] // 20, 1)
     parts = mstl(values, periods, stl_kwargs={"low_pass_jump": jump, "trend_jump": jump})
     names = ["seasonal"] if len(periods) == 1 else [f"seasonal{period}" for period in periods]

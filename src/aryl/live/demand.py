@@ -109,13 +109,12 @@ class InferenceDesk:
         demand = cluster.demand
         if demand is not None and self._replay is None:
             # It may have spoken a moment before the last daemon ended. The journal has the time of the report
-            # alone, so nothing is reported anew for an interval: a daemon that is started again and again
+            # alone, so nothing is reported anew within its slot: a daemon that is started again and again
             # would take an old word for a young one for ever.
             hosting = tuple(Hosting(server, replicas) for server, replicas in demand.hosting.items())
             self._last = Word(demand.at_s, demand.need_servers, None, None, hosting)
             self._lost = cluster.telemetry_lost
-            interval_s = self._control.rules.interval_s
-            self._next_s = ENDLESS_S if self._lost else max(demand.at_s + interval_s, cluster.now)
+            self._next_s = ENDLESS_S if self._lost else max(self._next_slot_s(demand.at_s), cluster.now)
         if self._limits is None and cluster.lending_limit is not None:
             self._limit_s = cluster.now  # there was a calendar once
         return ()

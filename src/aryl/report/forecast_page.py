@@ -26,8 +26,8 @@ _COLUMNS = (
         "pinball",
         "mean pinball loss of the quantiles: the error of the whole forecast, not of its middle alone",
     ),
-    ("in 50 %", "how often the need was between the quantiles of 25 and 75 %: 50 % is right"),
-    ("in 90 %", "how often it was between those of 5 and 95 %: 90 % is right"),
+    ("in 50 %", "how often the need was between the quantiles of 25 and 75 %: 50 % is right, less too sure"),
+    ("in 90 %", "how often it was between those of 5 and 95 %: 90 % is right, less too sure"),
     ("shortfall", "server-minutes that inference needed and didn't have"),
     ("lent", "server-hours on loan"),
     (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster
 from aryl.core.evolve import evolve
-from aryl.core.model import Accounting, JobSpec, Pool, ServerSpec
+from aryl.core.model import Accounting, Hosting, JobSpec, Pool, ServerSpec
 from aryl.core.speedup import LINEAR, Amdahl, Points, Speedup
 from aryl.policies.policy import Policy
 from aryl.sim.driver import Overheads, SimDriver
@@ -59,7 +59,7 @@ class Case:
     specs: tuple[JobSpec, ...]
     durations_s: dict[str, float]
     script: tuple[ev.Event, ...] = ()
-    demand: tuple[ev.DemandReported, ...] = ()
+    demand: tuple[ev.Event, ...] = ()  # all that the inference side says, in order
     overheads: Overheads = NO_OVERHEADS
 
     def driver(self, policy: Policy) -> SimDriver:
@@ -157,7 +157,8 @@ def _script(
         if draw(st.booleans()):
             script += [ev.ServerLost(at, server_id), ev.ServerReturned(back, server_id)]
         else:
-            script.append(ev.ServerDrained(at, server_id, True))
+            within_s = draw(st.sampled_from((float("inf"), float("inf"), 0.0, 15.0)))
+            script.append(ev.ServerDrained(at, server_id, True, at + within_s))
             if draw(st.booleans()):
                 script.append(ev.ServerDrained(back, server_id, False))
     for _ in range(draw(st.integers(0, 2)) if specs else 0):
@@ -172,20 +173,47 @@ def _script(
 
 
 @st.composite
-def _demand(draw: st.DrawFn, servers: int) -> tuple[ev.DemandReported, ...]:
+def _hosting(draw: st.DrawFn, inference: tuple[ServerSpec, ...]) -> tuple[Hosting, ...]:
+    """Where replicas stand: on some of the servers, and now and then more than fits there."""
+    named = draw(st.lists(st.sampled_from(inference), unique=True, max_size=len(inference)))
+    sizes = st.lists(st.sampled_from((1, 1, 2, 3, 4)), max_size=4).map(tuple)
+    return tuple(Hosting(server.server_id, draw(sizes)) for server in named)
+
+
+@st.composite
+def _demand(draw: st.DrawFn, inference: tuple[ServerSpec, ...]) -> tuple[ev.Event, ...]:
+    """Reports, what changes between them, and limits; at one instant limits first, as they are said."""
+    servers = len(inference)
     needs = draw(
         st.lists(st.integers(0, 2 * servers) | st.sampled_from((0, 2 * servers)), min_size=1, max_size=16)
     )
     ahead = draw(st.sampled_from((0, 1, 2)))
-    return tuple(
-        ev.DemandReported(20.0 * tick, needs[tick] / 2, max(needs[tick : tick + ahead + 1]) / 2)
-        for tick in range(len(needs))
-    )
+    headrooms = draw(st.sampled_from(((None,), (None,), (None, 0.0, 0.5, 1.25))))
+    hosted = draw(st.sampled_from((False, False, True)))
+    limits = draw(st.lists(st.tuples(_MOMENTS, st.none() | st.integers(0, servers)), max_size=4))
+    changes = draw(st.lists(st.tuples(_MOMENTS, st.integers(0, 2 * servers)), max_size=4))
+    said: list[ev.Event] = [ev.LendingLimited(at, most) for at, most in limits]
+    for tick in range(len(needs)):
+        said.append(
+            ev.DemandReported(
+                20.0 * tick,
+                needs[tick] / 2,
+                max(needs[tick : tick + ahead + 1]) / 2,
+                draw(st.sampled_from(headrooms)),
+                draw(_hosting(inference)) if hosted else (),
+            )
+        )
+    said += [ev.NeedChanged(at, need / 2) for at, need in changes]
+    return tuple(sorted(said, key=lambda event: event.at))
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, lending: bool = True, plain: bool = False, most_jobs: int = 12) -> Case:
-    """A random simulation. `lending` False: no inference servers; `plain`: no preempting, no patience."""
+def cases(
+    draw: st.DrawFn, *, lending: bool = True, plain: bool = False, most_jobs: int = 12, slow: bool = False
+) -> Case:
+    """A random simulation. `lending` False: no inference servers; `plain`: no preempting, no patience; `slow`:
+    servers take their time between the pools.
+    """
     servers = draw(_servers(lending=lending))
     drawn = [
         draw(_jobs(number, plain=plain))
@@ -193,11 +221,14 @@ def cases(draw: st.DrawFn, *, lending: bool = True, plain: bool = False, most_jo
     ]
     drawn.sort(key=lambda pair: pair[0].submit_s)
     specs = tuple(spec for spec, _ in drawn)
-    inference = sum(server.pool is Pool.INFERENCE for server in servers)
+    inference = tuple(server for server in servers if server.pool is Pool.INFERENCE)
+    confirms = (False, False) if not inference else draw(st.tuples(st.booleans(), st.booleans()))
     overheads = Overheads(
         draw(st.sampled_from((0.0, 0.0, 5.0))),
         draw(st.sampled_from((0.0, 0.0, 1.0))),
         draw(st.sampled_from((0.0, 0.0, 3.0))),
+        hand_over_s=draw(st.sampled_from((0.0, 4.0, 25.0))) if slow and confirms[0] else 0.0,
+        load_s=draw(st.sampled_from((0.0, 7.0, 45.0))) if slow and confirms[1] else 0.0,
     )
     declared = ev.ClusterDeclared(
         0.0,
@@ -209,6 +240,11 @@ def cases(draw: st.DrawFn, *, lending: bool = True, plain: bool = False, most_jo
         headroom_servers=draw(st.integers(0, 1)) if inference else 0,
         reclaim_within_s=draw(st.sampled_from((0.0, 15.0))),
         guaranteed=() if plain else draw(st.sampled_from(((), (("a", 4), ("b", 3))))),
+        confirms_loans=confirms[0],
+        confirms_returns=confirms[1],
+        load_s=overheads.load_s,
+        least_kept_servers=draw(st.sampled_from((0, 0, 1, 2, 9))) if inference else 0,
+        most_lent_servers=draw(st.sampled_from((None, None, None, 0, 1, 2, 9))) if inference else None,
     )
     return Case(
         declared,

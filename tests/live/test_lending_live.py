@@ -85,7 +85,7 @@ def test_servers_are_back_before_the_window_closes_though_nothing_has_been_heard
                 " WHERE type = 'LendingLimited' ORDER BY sequence DESC LIMIT 1"
             )[0]
             assert most == 0
-            zero_unix_s = later.query("SELECT epoch FROM cluster")[0][0]
+            zero_unix_s = later.query("SELECT epoch_s FROM ground")[0][0]
             assert zero_unix_s + at_s >= closes.timestamp() - give_back_s
             # By day nothing is lent whatever is said.
             later.demand(0)

@@ -18,7 +18,7 @@ from aryl.scheduler.journal import from_lines, replay, to_line
 
 
 @pytest.mark.parametrize("name", EVERY_POLICY)
-@given(case=cases())
+@given(case=cases(slow=True))
 def test_a_run_keeps_every_promise(name: str, case: Case) -> None:
     ran = watched_run(case, name)
     _everybody_is_done_or_knows_why(ran)

@@ -7,6 +7,6 @@ from tests.property.watch import plain_run
 from tests.strategies import Case, cases
 
 
-@given(case=cases(plain=True))
+@given(case=cases(plain=True, slow=True))
 def test_aryl_without_its_parts_is_fifo(case: Case) -> None:
     assert plain_run(case, "aryl:order=fifo,no-loaning,no-scaling") == plain_run(case, "fifo")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,12 @@ import numpy as np
 import pytest
 
 from aryl.errors import InputError
-from aryl.files.inference_fields import Headroom
+from aryl.files.inference_fields import ForecastConfig, Headroom
+from aryl.forecast.control import UPPER_LEVEL
+from aryl.forecast.history import Floats, History
+from aryl.forecast.predictor import MEDIAN
 from aryl.report.judged import ACCURACY, Lending
+from aryl.sim import backtest
 from aryl.sim.backtest import (
     LEVELS,
     MOST_POINTS,
@@ -73,11 +78,16 @@ def test_an_oracle_is_never_short_and_has_no_accuracy(two_levels: str) -> None:
     trial = judge(foreseen)
     assert trial.accuracy is None
     assert (trial.lending.shortfall_server_s, trial.lending.reclaims) == (0.0, 4)
+    erring = judge(experiment(two_levels, forecast="oracle", headroom={"risk": 0.1}))
+    assert erring.course.kept_servers.tolist() == erring.course.forecast_servers.tolist()
+    careful = judge(experiment(two_levels, forecast="oracle", headroom=2))
+    assert (careful.course.kept_servers - careful.course.forecast_servers).tolist() == [2.0] * 25
 
 
 def test_a_headroom_stays_at_home_and_is_drawn(two_levels: str) -> None:
     trial = judge(experiment(two_levels, headroom=1))
     assert trial.lending.lent_server_s == (12 * 5 + 12 * 1) * HOUR_S
+    assert trial.course.time_s.tolist() == [DAY_S + hour * HOUR_S for hour in range(25)]
     assert (trial.course.kept_servers - trial.course.forecast_servers).tolist() == [1.0] * 25
     assert trial.course.home_servers.tolist() == [5.0] * 12 + [9.0] * 13
 
@@ -93,6 +103,67 @@ def test_errors_are_those_of_the_highest_need_ahead(two_levels: str) -> None:
     assert hours[10].tolist() == [0.0] * 5
     assert hours[11].tolist() == [4.0] * 5
     assert np.isnan(hours[23]).all()
+
+
+class Scripted:
+    """A predictor whose quantiles are ten times their levels, and that notes what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, tuple[float, ...]]] = []
+
+    def predict(self, history: History, steps: int, levels: Sequence[float] = MEDIAN) -> Floats:
+        self.asked.append((steps, tuple(levels)))
+        return 10.0 * np.array(levels)
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> list[Scripted]:
+    """Every predictor that a back test builds for itself, in order."""
+    built: list[Scripted] = []
+
+    def build(_config: ForecastConfig) -> Scripted:
+        built.append(Scripted())
+        return built[-1]
+
+    monkeypatch.setattr(backtest, "build_predictor", build)
+    return built
+
+
+def test_quantiles_are_held_against_the_highest_need_of_the_whole_lead(
+    tmp_path: Path, scripted: list[Scripted]
+) -> None:
+    needs = [2.0, 2.6, 9.2, 4.0, 4.0, 4.0]
+    curve = written(tmp_path / "needs.csv", needs)
+    tested = experiment(curve, start_s=0.0, span_s=6 * HOUR_S, lead=3 * HOUR_S, headroom={"risk": 0.1})
+    accuracy = judge(tested).accuracy
+    assert accuracy is not None
+    # Four hours are followed by two that are known. The median forecast is always 5.
+    highest = [9.2, 9.2, 9.2, 4.0]
+    assert accuracy.mae_servers == pytest.approx((3 * 4.2 + 1.0) / 4)
+    assert accuracy.bias_servers == pytest.approx((-3 * 4.2 + 1.0) / 4)
+    assert (accuracy.within_50, accuracy.within_90) == (0.25, 1.0)
+    loss = [
+        level * (need - 10 * level) if need > 10 * level else (1 - level) * (10 * level - need)
+        for need in highest
+        for level in LEVELS
+    ]
+    assert accuracy.pinball_servers == pytest.approx(sum(loss) / len(loss))
+    told, judged = scripted
+    assert set(judged.asked) == {(2, LEVELS)}
+    assert {levels for _, levels in told.asked} == {(UPPER_LEVEL,)}
+
+
+def test_who_is_not_to_be_judged_is_not_asked_for_quantiles(
+    two_levels: str, scripted: list[Scripted]
+) -> None:
+    assert judge(experiment(two_levels), accuracy=False).accuracy is None
+    assert [set(one.asked) for one in scripted] == [{(1, MEDIAN)}]
+
+
+def test_a_full_pool_has_nothing_idle_and_the_last_hours_count(tmp_path: Path) -> None:
+    curve = written(tmp_path / "full.csv", [10.0, 9.5, 4.0, 4.0])
+    trial = judge(experiment(curve, start_s=0.0, span_s=3.5 * HOUR_S))
+    assert trial.lending == Lending(3.5 * HOUR_S, 0.0, 9.5 * HOUR_S, 9.0 * HOUR_S, 6, 0)
 
 
 def test_the_hour_is_that_of_the_curve(two_levels: str) -> None:
@@ -176,7 +247,7 @@ def test_every_pool_is_busy_and_takes_whole_servers() -> None:
     built = experiment_from_mapping(busy_pools(3, 4, DAY_S))
     jobs = list(built.inline_jobs())
     assert [job.id for job in jobs] == ["J0", "J1", "J2", "J3"]
-    assert {(job.base_gpus, job.fungible) for job in jobs} == {(4, True)}
+    assert {(job.base_gpus, job.fungible, job.checkpoint) for job in jobs} == {(4, True, "continuous")}
     outcome = run(built, POLICY).outcome
     assert (outcome.totals.loans, outcome.jobs.finished.sum()) == (0, 0)
 

@@ -104,6 +104,16 @@ def test_without_an_oracle_only_the_accounts_see_a_peak_between_two_ticks() -> N
     ]
 
 
+def test_a_forecast_follows_a_need_that_changes_between_the_ticks() -> None:
+    events = forecast([(0.0, 5.0), (12.0, 3.0), (22.0, 1.0), (28.0, 2.0)], interval_s=10.0, end_s=30.0)
+    assert reports(events) == [
+        DemandReported(0.0, 5.0, 5.0, 0.0),
+        DemandReported(10.0, 5.0, 5.0, 0.0),
+        DemandReported(20.0, 3.0, 3.0, 0.0),
+        DemandReported(30.0, 2.0, 2.0, 0.0),
+    ]
+
+
 def test_a_line_is_told_once_a_minute_between_the_ticks_and_at_its_corners() -> None:
     points = [(0.0, 0.0), (90.0, 9.0), (600.0, 9.0)]
     changes = [
@@ -146,13 +156,16 @@ def test_what_was_before_the_beginning_is_known() -> None:
 
 
 @pytest.mark.parametrize("line", [False, True])
-def test_a_peak_between_two_ticks_is_known_the_next_day(line: bool) -> None:
-    # Yesterday and the day before at 100 s, for 50 s; reports come every 300 s.
-    peaks = [(-day * DAY_S + after_s, servers) for day in (2, 1) for after_s, servers in PEAK]
-    events = forecast([(-3 * DAY_S, 1.0), *peaks], "day", interval_s=300.0, end_s=300.0, line=line)
-    assert [event.forecast_servers for event in reports(events)][:1] == [7.0]
-    after_it = forecast([(-3 * DAY_S, 1.0), *PEAK], interval_s=300.0, end_s=300.0, line=line)
-    assert [(event.need_servers, event.forecast_servers) for event in reports(after_it)] == [(1.0, 1.0)] * 2
+@pytest.mark.parametrize("first_day", [-1, 0])
+def test_a_peak_between_two_ticks_is_known_the_next_day(first_day: int, line: bool) -> None:
+    peak = [(first_day * DAY_S + after_s, servers) for after_s, servers in PEAK]
+    end_s = (first_day + 1) * DAY_S + 300.0
+    said = reports(forecast([(-DAY_S - 300.0, 1.0), *peak], "day", interval_s=300.0, end_s=end_s, line=line))
+    assert {report.need_servers for report in said} == {1.0}
+    assert [(report.at, report.forecast_servers) for report in said[-2:]] == [
+        (end_s - 300.0, 7.0),
+        (end_s, 1.0),
+    ]
 
 
 @pytest.mark.parametrize(("first_day", "headroom_servers"), [(-7, 0.0), (-2, 0.0), (0, 2.0)])
@@ -262,15 +275,16 @@ def noisy(seed: int, *, days: float, step_s: float) -> np.ndarray[tuple[int], np
 @given(
     seed=st.integers(0, 99),
     share=st.floats(0.05, 0.95),
+    late_s=st.sampled_from((0.0, 700.0)),
     line=st.booleans(),
     rule=st.sampled_from((FixedHeadroom(1.0), RiskHeadroom(0.09, 1.0))),
 )
 def test_what_comes_after_an_instant_changes_no_report_until_then(
-    predictor: str, seed: int, share: float, line: bool, rule: HeadroomRule
+    predictor: str, seed: int, share: float, late_s: float, line: bool, rule: HeadroomRule
 ) -> None:
     step_s, before_days, days = 1800.0, 16, 4
     values = noisy(seed, days=before_days + days, step_s=step_s)
-    times = np.arange(len(values)) * step_s - before_days * DAY_S
+    times = np.arange(len(values)) * step_s - before_days * DAY_S + late_s
     # The first value that differs. A line goes towards it from the point before.
     changed = int(before_days * DAY_S / step_s) + 1 + int(share * (days * DAY_S / step_s - 2))
     other = values.copy()

@@ -143,7 +143,7 @@ _CONFIG = """\
 cluster:
   training: {servers: 1, gpus_per_server: 4}
   inference: {servers: 2, gpus_per_server: 4, speed: 1.0}
-inference: {headroom: 0}
+inference: {headroom: 0, settle: 0, interval: 1}
 state: state
 listen: 127.0.0.1:0
 policy: aryl:cooldown=2,min_interval=1

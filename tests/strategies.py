@@ -193,16 +193,16 @@ def _demand(draw: st.DrawFn, inference: tuple[ServerSpec, ...]) -> tuple[ev.Even
     limits = draw(st.lists(st.tuples(_MOMENTS, st.none() | st.integers(0, servers)), max_size=4))
     changes = draw(st.lists(st.tuples(_MOMENTS, st.integers(0, 2 * servers)), max_size=4))
     said: list[ev.Event] = [ev.LendingLimited(at, most) for at, most in limits]
-    for tick in range(len(needs)):
-        said.append(
-            ev.DemandReported(
-                20.0 * tick,
-                needs[tick] / 2,
-                max(needs[tick : tick + ahead + 1]) / 2,
-                draw(st.sampled_from(headrooms)),
-                draw(_hosting(inference)) if hosted else (),
-            )
+    said += [
+        ev.DemandReported(
+            20.0 * tick,
+            needs[tick] / 2,
+            max(needs[tick : tick + ahead + 1]) / 2,
+            draw(st.sampled_from(headrooms)),
+            draw(_hosting(inference)) if hosted else (),
         )
+        for tick in range(len(needs))
+    ]
     said += [ev.NeedChanged(at, need / 2) for at, need in changes]
     return tuple(sorted(said, key=lambda event: event.at))
 
@@ -211,8 +211,8 @@ def _demand(draw: st.DrawFn, inference: tuple[ServerSpec, ...]) -> tuple[ev.Even
 def cases(
     draw: st.DrawFn, *, lending: bool = True, plain: bool = False, most_jobs: int = 12, slow: bool = False
 ) -> Case:
-    """A random simulation. `lending` False: no inference servers; `plain`: no preempting, no patience; `slow`:
-    servers take their time between the pools.
+    """A random simulation. `lending` False: no inference servers; `plain`: no preempting, no patience;
+    `slow`: servers take their time between the pools.
     """
     servers = draw(_servers(lending=lending))
     drawn = [

@@ -46,6 +46,10 @@ NOT_RUN = {
         "docs/explanation/evaluation.md",
         "python -m benchmarks.evaluation --write docs/explanation/evaluation.md",
     ),
+    (
+        "docs/explanation/forecasting.md",
+        "python -m benchmarks.loan_rules --write docs/explanation/forecasting.md",
+    ),
     ("docs/explanation/live-performance.md", "make bench"),
     ("docs/explanation/live-performance.md", "python -m benchmarks.live_load"),
     ("docs/explanation/performance.md", "make bench"),

@@ -60,7 +60,8 @@ def test_every_page_can_be_reached_from_the_index() -> None:
 COMMANDS = [
     *("simulate", "demo", "policy list", "serve", "submit", "why"),
     *(f"job {verb}" for verb in ("list", "get", "logs", "wait", "resize", "cancel", "history", "attempts")),
-    *("server list", "server drain", "server undrain", "loan list", "loan give", "loan reclaim"),
+    *("server list", "server drain", "server undrain"),
+    *(f"loan {verb}" for verb in ("list", "give", "reclaim", "ready")),
     *("token create", "token list", "token revoke"),
     *("forecast list", "forecast train", "forecast evaluate"),
 ]

@@ -85,7 +85,7 @@ def test_room_does_not_grow_with_time() -> None:
         history.observe(slot * 300.0, 1.0)
         base = history.values.base
         assert base is not None
-        room.add(base.size)
+        room.add(base.shape[1])
     assert max(room) <= 4 * 2016
 
 

@@ -99,6 +99,14 @@ def test_one_with_more_time_to_become_empty_is_measured_from_the_last_moment_at_
     assert watched.longest_s == 30.0
 
 
+def test_one_with_less_time_is_measured_from_when_it_was_asked() -> None:
+    watched = Watched(0.0)
+    watched.recall(100.0, deadline_s=105.0)
+    watched.decide(105.0, Return("I1"))
+    watched.see(BackInService(110.0, "I1"))
+    assert watched.longest_s == 10.0
+
+
 def test_one_that_comes_home_long_before_it_must_is_measured_by_what_it_had_to_load() -> None:
     watched = Watched(0.0)
     watched.recall(100.0, deadline_s=7000.0)

@@ -204,3 +204,31 @@ def test_without_a_season_behind_it_a_spread_of_yesterday_s_errors_is_used() -> 
     for slot, need in enumerate(values):
         history.observe(slot * STEP_S, float(need))
         assert regression.predict(history, 3, UPPER).tolist() == yesterday.predict(history, 3, UPPER).tolist()
+
+
+def test_a_peak_that_comes_within_its_slot_each_day_is_foreseen_when_the_slot_begins() -> None:
+    history, predictor, at_peak = History(STEP_S), Regression(), []
+    for slot in range(10 * DAY):
+        history.observe(slot * STEP_S, 1.0 + 0.01 * (slot % DAY % 7))
+        if slot >= 4 * DAY:
+            said = float(predictor.predict(history, 2)[0])
+            if slot % DAY == 20:
+                at_peak.append(said)
+        if slot % DAY == 20:
+            history.observe((slot + 0.5) * STEP_S, 7.0)
+    assert at_peak == pytest.approx([7.0] * len(at_peak), abs=0.5)
+
+
+def test_a_median_does_not_sink_because_its_slot_has_only_begun() -> None:
+    """Each slot is heard of several times; asked at its first word, half of what comes lies above."""
+    noise = np.random.default_rng(3).normal(0.0, 3.0, (21 * DAY, 6))
+    needs = 60.0 + daily(21)[:, np.newaxis] + noise
+    history, predictor, above = History(STEP_S), Regression(), []
+    for slot, heard in enumerate(needs):
+        history.observe(slot * STEP_S, float(heard[0]))
+        if 14 * DAY <= slot < 21 * DAY - 2:
+            said = float(predictor.predict(history, 1)[0])
+            above.append(needs[slot : slot + 2].max() > said)
+        for part, need in enumerate(heard[1:], start=1):
+            history.observe((slot + part / 6) * STEP_S, float(need))
+    assert 0.35 < np.mean(above) < 0.65

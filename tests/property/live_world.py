@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster, Job
-from aryl.core.model import LIVE_STATES, Health, JobSpec, Pool, Slot
+from aryl.core.model import LIVE_STATES, Health, Hosting, JobSpec, Pool, Slot
 from aryl.core.plan import Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Stop
 from aryl.core.speedup import LINEAR, Amdahl
 from aryl.policies.policy import Policy
@@ -91,14 +91,13 @@ class LiveWorld:
                 case Stop():
                     self._open.append(ev.Stopped(0.0, step.job_id, step.attempt, 0.0))
                 case Loan():
+                    self._forget(ev.BackInService, step.server_id)
                     if cluster.server_by_id[step.server_id].handing_over:
                         self._open.append(ev.HandedOver(0.0, step.server_id))
                 case Return():
-                    self._open = [
-                        one
-                        for one in self._open
-                        if not (isinstance(one, ev.HandedOver) and one.server_id == step.server_id)
-                    ]
+                    self._forget(ev.HandedOver, step.server_id)
+                    if cluster.server_by_id[step.server_id].restoring:
+                        self._open.append(ev.BackInService(0.0, step.server_id))
                     assert self._on(step.server_id) == 0, f"{step.server_id} goes home with workers on it"
                 case Reserve() | Release() | Reclaim():
                     pass
@@ -110,6 +109,10 @@ class LiveWorld:
     def _cluster(self) -> Cluster:
         assert self.cluster is not None
         return self.cluster
+
+    def _forget(self, kind: type[ev.HandedOver | ev.BackInService], server_id: str) -> None:
+        """Nobody will say that of the server any more."""
+        self._open = [one for one in self._open if not (isinstance(one, kind) and one.server_id == server_id)]
 
     def _on(self, server_id: str) -> int:
         return sum(
@@ -140,11 +143,9 @@ class LiveWorld:
             case ev.ServerDrained() | ev.GiveRequested() | ev.ReclaimRequested():
                 self.asked.add(event.server_id)
             case ev.LoanCalledOff():
-                self._open = [
-                    one
-                    for one in self._open
-                    if not (isinstance(one, ev.HandedOver) and one.server_id == event.server_id)
-                ]
+                self._forget(ev.HandedOver, event.server_id)
+                if self._cluster.confirms_returns:
+                    self._open.append(ev.BackInService(0.0, event.server_id))
         self._said.append(event)
 
     def _answer_all(self, deadline_s: float) -> Sequence[ev.Event] | None:
@@ -291,7 +292,47 @@ class LiveWorld:
         if move.which % 5 == 0:
             return ev.TelemetryLost(at)
         need = max(move.size - 6, 0) / 2
-        return ev.DemandReported(at, need, need + move.which // 2 % 2)
+        headroom = (None, 0.0, 0.5, 2.0)[move.which // 4 % 4]
+        hosting = self._replicas(move) if move.which // 16 % 2 else ()
+        return ev.DemandReported(at, need, need + move.which // 2 % 2, headroom, hosting)
+
+    def _replicas(self, move: Move) -> tuple[Hosting, ...]:
+        """Some of every second server's replicas, other ones for each move."""
+        servers = [one.spec for one in self._cluster.servers if one.spec.pool is Pool.INFERENCE]
+        sizes = ((), (1,), (2, 1), (4,), (3, 2), (8,))
+        return tuple(
+            Hosting(spec.server_id, sizes[(move.size * 5 + move.which + place * 7) % len(sizes)])
+            for place, spec in enumerate(servers)
+            if (place + move.which) % 2 or move.size % 3
+        )
+
+    def need(self, move: Move, at: float) -> ev.Event | None:
+        """What inference needs changes, and the scheduler isn't told."""
+        return ev.NeedChanged(at, move.size / 2)
+
+    def limit(self, move: Move, at: float) -> ev.Event | None:
+        """A calendar allows more loans or fewer, or any number."""
+        return ev.LendingLimited(at, None if move.size % 4 == 3 else move.size % 4)
+
+    def rules(self, move: Move, at: float) -> ev.Event | None:
+        """The daemon is started again with other rules for the same servers."""
+        cluster, size = self._cluster, move.size
+        return ev.ClusterDeclared(
+            at,
+            tuple(server.spec for server in cluster.servers),
+            cluster.accounting,
+            cluster.resize_s,
+            cluster.restart_s,
+            cluster.vacate_s,
+            cluster.headroom_servers,
+            (0.0, 15.0)[size % 2],
+            tuple(cluster.guaranteed.items()),
+            cluster.confirms_loans,
+            (True, True, False)[move.which % 3],
+            5.0 * (size // 2 % 2),
+            move.which // 4 % 3,
+            (None, None, 0, 1, 2)[size % 5],
+        )
 
     def user(self, move: Move, at: float) -> ev.Event | None:
         """A user cancels a job or changes its limits."""
@@ -319,6 +360,9 @@ _MOVES: dict[str, Callable[[LiveWorld, Move, float], ev.Event | None]] = {
     "call-off": LiveWorld.call_off,
     "demand": LiveWorld.demand,
     "user": LiveWorld.user,
+    "need": LiveWorld.need,
+    "limit": LiveWorld.limit,
+    "rules": LiveWorld.rules,
 }
 KINDS = (*_MOVES, "submit", "submit", "answer", "answer", "answer", "demand")
 

@@ -1,12 +1,15 @@
-"""Invariant (4), from first principles: nobody waits for a base demand that flexible workers hold back."""
+"""What a policy promises wherever it comes to rest, from first principles: invariant (4), nobody waits for a
+base demand that flexible workers hold back; and limits on lending are kept.
+"""
 
 from __future__ import annotations
 
 from aryl.core.cluster import Cluster, Job
-from aryl.core.model import Accounting
+from aryl.core.model import Accounting, Health, Pool, Tenure
 from aryl.policies.aryl import Aryl
 from aryl.policies.placement import Scatter
 from aryl.policies.policy import Policy
+from aryl.sim.snapshot import lends
 
 
 def base_demand_is_not_held_back(policy: Policy, cluster: Cluster) -> None:
@@ -31,6 +34,23 @@ def base_demand_is_not_held_back(policy: Policy, cluster: Cluster) -> None:
         assert most < job.min_workers, (
             f"at {cluster.now} s {entry.job_id} waits for {job.min_workers} workers, though {rooms} fit"
         )
+
+
+def limits_on_lending_are_kept(policy: Policy, cluster: Cluster) -> None:
+    """Assert that what an operator and a calendar allow isn't exceeded by a policy that lends, whatever the
+    inference side has said, or hasn't.
+    """
+    if not lends(policy):
+        return
+    up = [
+        server
+        for server in cluster.servers
+        if server.spec.pool is Pool.INFERENCE and server.up and server.health is not Health.SUSPECT
+    ]
+    lent = sum(server.tenure is Tenure.ON_LOAN for server in up)
+    limits = [max(len(up) - cluster.least_kept_servers, 0)]
+    limits += [most for most in (cluster.most_lent_servers, cluster.lending_limit) if most is not None]
+    assert lent <= min(limits), f"at {cluster.now} s {lent} servers are lent, at most {limits} may be"
 
 
 def _rooms(cluster: Cluster, job: Job) -> dict[str, int]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from tests.property.snapshot import snapshot
 from tests.property.watch import Ran, plain_run, watched_run
 from tests.strategies import EVERY_POLICY, Case, cases
 
 from aryl.core.cluster import Cluster
+from aryl.core.events import NeedChanged
 from aryl.core.model import JobState
 from aryl.policies.catalogue import parse_policy
 from aryl.policies.reasons import Wait
@@ -28,6 +31,13 @@ def test_a_run_keeps_every_promise(name: str, case: Case) -> None:
     assert snapshot(again) == snapshot(ran.loop.cluster)
     plain = [to_line(event, number) for number, event in enumerate(plain_run(case, name))]
     assert plain == lines, "the same input gave another journal"
+
+
+@given(case=cases(slow=True), name=st.sampled_from(EVERY_POLICY))
+def test_what_inference_needs_between_its_reports_moves_nothing(case: Case, name: str) -> None:
+    unsaid = replace(case, demand=tuple(one for one in case.demand if not isinstance(one, NeedChanged)))
+    heard = [event for event in plain_run(case, name) if not isinstance(event, NeedChanged)]
+    assert heard == plain_run(unsaid, name)
 
 
 def _everybody_is_done_or_knows_why(ran: Ran) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.property.accounts import Accounts
 from tests.property.snapshot import snapshot
-from tests.property.standards import base_demand_is_not_held_back
+from tests.property.standards import base_demand_is_not_held_back, limits_on_lending_are_kept
 from tests.strategies import Case
 
 from aryl.core import events as ev
@@ -80,6 +80,7 @@ class Settling:
         again = self.policy.decide(cluster)
         assert again.empty, f"at {cluster.now} s nothing happened, and yet: {again}"
         base_demand_is_not_held_back(self.policy.policy, cluster)
+        limits_on_lending_are_kept(self.policy.policy, cluster)
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -328,7 +328,8 @@ def print_test(test: BackTest, output: OutputFormat) -> None:
     if output is OutputFormat.json:
         print_json({**head_of(test), "rows": rows})
     elif output is OutputFormat.csv:
-        print_csv([_flat_accuracy(row) for row in rows])
+        # Without figures there are no columns either; those of other rows stay empty.
+        print_csv([{**row, "accuracy": row["accuracy"] or {}} for row in rows])
     else:
         texts = [[row.label, *cells(row, test.oracle)] for row in test.rows]
         judged = [row for row in texts if row[1] != "-"]
@@ -345,14 +346,6 @@ def _print_numbers(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None
     for column in table.columns[1:]:
         column.justify = "right"
     console().print(table)
-
-
-def _flat_accuracy(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Accuracy keys in every row, so that the columns don't depend on which row is first."""
-    from aryl.report.judged import ACCURACY
-
-    accuracy = row["accuracy"] or dict.fromkeys(ACCURACY)
-    return {**row, "accuracy": accuracy}
 
 
 def head_of(test: BackTest) -> dict[str, Any]:

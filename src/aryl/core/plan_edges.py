@@ -59,7 +59,9 @@ def refuse_illegal(cluster: Cluster, plan: Plan) -> None:
                 for slot in step.claim.slots:
                     _server(cluster, slot.server_id)
             case Loan():
-                _check_tenure(cluster, step.server_id, tenures, Tenure.ON_LOAN)
+                server = _check_tenure(cluster, step.server_id, tenures, Tenure.ON_LOAN)
+                if server.spec.pool is not Pool.INFERENCE:
+                    raise IllegalTransitionError(f"server {step.server_id} belongs to the training pool")
             case Reclaim():
                 _check_tenure(cluster, step.server_id, tenures, Tenure.RECLAIMING)
             case Return():

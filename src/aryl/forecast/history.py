@@ -26,7 +26,7 @@ class History:
     def __init__(self, step_s: float, kept_s: float = KEPT_S) -> None:
         self.step_s = step_s
         self._most = max(math.ceil(kept_s / step_s), 1)
-        self._room = np.empty(1024)
+        self._room = np.empty((2, 1024))  # the highest and the first need of each slot
         self._begin = self._end = 0
         self.slot = 0  # the number of the last slot; slot 0 begins at 0 s
 
@@ -36,7 +36,14 @@ class History:
     @property
     def values(self) -> Floats:
         """The need by slot, the present one last; shape (n,), servers. A view: not to be kept or written."""
-        return self._room[self._begin : self._end]
+        return self._room[0, self._begin : self._end]
+
+    @property
+    def firsts(self) -> Floats:
+        """The first need that was heard in each slot, like `values`. The present slot isn't over, and can
+        only be compared with the beginnings of others.
+        """
+        return self._room[1, self._begin : self._end]
 
     def slots(self, period_s: float) -> int:
         """How many slots a period has, at least one."""
@@ -51,23 +58,24 @@ class History:
             return 1
         ahead = slot - self.slot
         if ahead <= 0:
-            self._room[self._end - 1] = max(self._room[self._end - 1], need_servers)
+            self._room[0, self._end - 1] = max(self._room[0, self._end - 1], need_servers)
             return 0
         # A gap longer than all that is kept says nothing about time any more.
         if ahead > 1:
-            self._append(float(self._room[self._end - 1]), min(ahead - 1, self._most))
+            self._append(float(self._room[0, self._end - 1]), min(ahead - 1, self._most))
         self._append(need_servers, 1)
         self.slot = slot
         return ahead
 
     def _append(self, value: float, count: int) -> None:
-        if self._end + count > len(self._room):
-            kept = self.values[-self._most :]
-            room = self._room
-            if len(kept) + count > len(room) // 2:
-                room = np.empty(2 * (len(kept) + count))
-            room[: len(kept)] = kept.copy()
-            self._room, self._begin, self._end = room, 0, len(kept)
-        self._room[self._end : self._end + count] = value
+        room = self._room
+        if self._end + count > room.shape[1]:
+            kept = room[:, max(self._end - self._most, self._begin) : self._end].copy()
+            length = kept.shape[1]
+            if length + count > room.shape[1] // 2:
+                room = np.empty((2, 2 * (length + count)))
+            room[:, :length] = kept
+            self._room, self._begin, self._end = room, 0, length
+        room[:, self._end : self._end + count] = value
         self._end += count
         self._begin = max(self._begin, self._end - self._most)

@@ -62,7 +62,8 @@ class Regression:
         seasons = self._shape[0]
         if self._weights is None or not seasons or len(values) < _reach(seasons, steps):
             return self._before.predict(history, steps, levels)
-        row = _columns(values[-_reach(seasons, steps) :], seasons, steps)[0]
+        reach = _reach(seasons, steps)
+        row = _columns(values[-reach:], history.firsts[-reach:], seasons, steps)[0]
         return np.maximum.accumulate(np.maximum(row @ self._weights, values[-1]))
 
     def _learn(self, history: History, steps: int, levels: tuple[float, ...]) -> None:
@@ -75,17 +76,19 @@ class Regression:
         if not seasons or not rested:
             return
         self._tried_slot = history.slot
-        known = values[-(history.slots(LEARNED_S) + _reach(seasons, steps)) :]
-        weights = _fit(known, seasons, steps, levels)
+        known = slice(-(history.slots(LEARNED_S) + _reach(seasons, steps)), None)
+        weights = _fit(values[known], history.firsts[known], seasons, steps, levels)
         if weights is not None:
             self._weights, self._shape = weights, (seasons, steps, levels)
 
 
-def _fit(values: Floats, seasons: tuple[int, ...], steps: int, levels: tuple[float, ...]) -> Floats | None:
+def _fit(
+    values: Floats, firsts: Floats, seasons: tuple[int, ...], steps: int, levels: tuple[float, ...]
+) -> Floats | None:
     """Weights for `_columns`, shape (columns, levels), or None if there are too few rows. The outcome of the
     last `steps` slots isn't known, and the present slot may still rise.
     """
-    rows = _columns(values[: -steps - 1], seasons, steps)
+    rows = _columns(values[: -steps - 1], firsts[: -steps - 1], seasons, steps)
     if len(rows) < ROWS_PER_COLUMN * rows.shape[1]:
         return None
     highest = _windows(values[:-1], steps + 1)[-len(rows) :].max(axis=1)
@@ -128,30 +131,33 @@ def _windows(values: Floats, width: int) -> Floats:
     return as_strided(values, (len(values) - width + 1, width), (stride, stride), writeable=False)
 
 
-def _columns(values: Floats, seasons: tuple[int, ...], steps: int) -> Floats:
-    """What the model looks at, a row for each of the last slots; shape (len - reach + 1, columns)."""
+def _columns(values: Floats, firsts: Floats, seasons: tuple[int, ...], steps: int) -> Floats:
+    """What the model looks at, a row for each of the last slots; shape (len - reach + 1, columns).
+
+    A row's present slot isn't over when it is asked: of it only the first need counts.
+    """
     count = len(values) - _reach(seasons, steps) + 1
     if count <= 0:
         return np.empty((0, 1))
     end = len(values)
 
-    def back(slots: int) -> Floats:
+    def back(series: Floats, slots: int) -> Floats:
         """The values `slots` before each row's present."""
-        return values[end - count - slots : end - slots]
+        return series[end - count - slots : end - slots]
 
     def window(width: int, slots: int) -> Floats:
         """For each row the `width` values that end `slots` before its present; shape (count, width)."""
         return _windows(values[end - count - slots - width + 1 : end - slots], width)
 
-    now = back(0)
-    columns = [np.ones(count), *(back(lag) for lag in range(LAGS))]
-    columns += [window(width, 0).mean(axis=1) for width in MEANS]
-    columns.append(window(HIGHEST_OF, 0).max(axis=1))
+    now = back(firsts, 0)
+    columns = [np.ones(count), now, *(back(values, lag) for lag in range(1, LAGS))]
+    columns += [(window(width - 1, 1).sum(axis=1) + now) / width for width in MEANS]
+    columns.append(np.maximum(window(HIGHEST_OF - 1, 1).max(axis=1), now))
     for season in seasons:
-        then = back(season)
+        then = back(firsts, season)
         followed = window(steps, season - steps)
         ahead = followed.max(axis=1)
-        columns += [then, ahead, followed.mean(axis=1)]
+        columns += [then, ahead, followed.mean(axis=1), back(values, season) - then]
         columns.append(window(2 * SMOOTHED + 1, season - SMOOTHED).mean(axis=1))
         columns.append(window(2 * SMOOTHED + 1, max(season - SMOOTHED - steps, 0)).mean(axis=1))
         columns += [np.maximum(ahead + shift * (now - then), now) for shift in SHIFTS]

@@ -146,9 +146,11 @@ class SimDriver:
                         _REPORT, Stopped(now + self._overheads.vacate_s, step.job_id, step.attempt, kept_s)
                     )
                 case Loan():
+                    self._awaited.pop((BackInService, step.server_id), None)
                     if cluster.server_by_id[step.server_id].handing_over:
                         self._expect_handover(step.server_id, now)
                 case Return():
+                    self._awaited.pop((HandedOver, step.server_id), None)
                     if cluster.server_by_id[step.server_id].restoring:
                         self._expect_service(step.server_id, now)
                 case Reserve() | Release() | Reclaim():
@@ -240,7 +242,7 @@ class SimDriver:
         if isinstance(event, Finished):
             return self._finish.get(event.job_id) != entry[2]
         if isinstance(event, HandedOver | BackInService):
-            return self._awaited[type(event), event.server_id] != entry[2]
+            return self._awaited.get((type(event), event.server_id)) != entry[2]
         return False
 
     def _drop(self, entry: tuple[float, int, int, Event]) -> None:

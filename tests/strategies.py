@@ -181,7 +181,7 @@ def _hosting(draw: st.DrawFn, inference: tuple[ServerSpec, ...]) -> tuple[Hostin
 
 
 @st.composite
-def _demand(draw: st.DrawFn, inference: tuple[ServerSpec, ...]) -> tuple[ev.Event, ...]:
+def _demand(draw: st.DrawFn, inference: tuple[ServerSpec, ...], *, limited: bool) -> tuple[ev.Event, ...]:
     """Reports, what changes between them, and limits; at one instant limits first, as they are said."""
     servers = len(inference)
     needs = draw(
@@ -190,7 +190,9 @@ def _demand(draw: st.DrawFn, inference: tuple[ServerSpec, ...]) -> tuple[ev.Even
     ahead = draw(st.sampled_from((0, 1, 2)))
     headrooms = draw(st.sampled_from(((None,), (None,), (None, 0.0, 0.5, 1.25))))
     hosted = draw(st.sampled_from((False, False, True)))
-    limits = draw(st.lists(st.tuples(_MOMENTS, st.none() | st.integers(0, servers)), max_size=4))
+    limits = []
+    if limited:
+        limits = draw(st.lists(st.tuples(_MOMENTS, st.none() | st.integers(0, servers)), max_size=4))
     changes = draw(st.lists(st.tuples(_MOMENTS, st.integers(0, 2 * servers)), max_size=4))
     said: list[ev.Event] = [ev.LendingLimited(at, most) for at, most in limits]
     said += [
@@ -223,6 +225,7 @@ def cases(
     specs = tuple(spec for spec, _ in drawn)
     inference = tuple(server for server in servers if server.pool is Pool.INFERENCE)
     confirms = (False, False) if not inference else draw(st.tuples(st.booleans(), st.booleans()))
+    limited = bool(inference) and draw(st.sampled_from((False, False, True)))
     overheads = Overheads(
         draw(st.sampled_from((0.0, 0.0, 5.0))),
         draw(st.sampled_from((0.0, 0.0, 1.0))),
@@ -243,14 +246,14 @@ def cases(
         confirms_loans=confirms[0],
         confirms_returns=confirms[1],
         load_s=overheads.load_s,
-        least_kept_servers=draw(st.sampled_from((0, 0, 1, 2, 9))) if inference else 0,
-        most_lent_servers=draw(st.sampled_from((None, None, None, 0, 1, 2, 9))) if inference else None,
+        least_kept_servers=draw(st.sampled_from((0, 0, 1, 2, 9))) if limited else 0,
+        most_lent_servers=draw(st.sampled_from((None, None, 1, 2, 0, 9))) if limited else None,
     )
     return Case(
         declared,
         specs,
         {spec.job_id: duration_s for spec, duration_s in drawn},
         draw(_script(servers, specs)),
-        draw(_demand(inference)) if inference else (),
+        draw(_demand(inference, limited=limited)) if inference else (),
         overheads,
     )

@@ -83,6 +83,14 @@ def test_every_option_is_in_the_reference(command: str) -> None:
     assert f"aryl {command.split(maxsplit=1)[0]}" in page
 
 
+@pytest.mark.parametrize(
+    "command", [command for command in COMMANDS if re.match("submit|why|job|server |loan", command)]
+)
+def test_every_command_for_a_live_cluster_has_a_row(command: str) -> None:
+    page = (DOCS / "reference" / "cli.md").read_text("utf-8")
+    assert re.search(rf"^\| `aryl {command}[` ]", page, re.MULTILINE)
+
+
 def policy_row(policy: PolicyInfo) -> str:
     """The row that a policy has in the reference."""
     return f"| `{policy.name}` | {policy.summary} | {policy.preempts} | {policy.source} |"

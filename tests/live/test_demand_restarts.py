@@ -48,7 +48,7 @@ def test_after_a_restart_the_forecast_is_made_anew_when_the_next_slot_begins() -
     hosting = (Hosting("I1", (1,)),)
     desk = taken_over(pushed_desk(180.0, interval_s=60.0), [DemandReported(100.0, 2.0, 2.0, 0.0, hosting)])
     assert desk.due(119.0) == []
-    assert desk.due(120.0) == [DemandReported(120.0, 2.0, 2.0, 0.0, hosting)]
+    assert desk.due(120.0) == [DemandReported(120.0, 2.0, 2.0, 0.0, hosting, 100.0)]
     late = after([DemandReported(100.0, 2.0, 2.0), LendingLimited(500.0, None)])
     desk = pushed_desk(1e4, interval_s=60.0)
     desk.take_over(late)
@@ -93,3 +93,12 @@ def test_after_a_restart_errors_count_over_the_time_that_giving_back_was_seen_to
     took(seen, 2 * HOUR_S)
     taken_over(desk, journal)
     assert heard(desk, words[70:]) == heard(taken_over(foreseeing(known, headroom=rule), journal), words[70:])
+
+
+def test_a_report_made_of_an_old_word_says_how_old_it_was_to_the_next_daemon() -> None:
+    desk = taken_over(pushed_desk(180.0, interval_s=60.0), [DemandReported(0.0, 2.0, 2.0)])
+    journal = [DemandReported(0.0, 2.0, 2.0), *desk.due(60.0), *desk.due(120.0)]
+    assert [event.measured_s for event in journal if isinstance(event, DemandReported)] == [None, 0.0, 0.0]
+    again = taken_over(pushed_desk(180.0, interval_s=60.0), journal)
+    assert again.next_s() <= 180.0
+    assert again.due(180.0) == [TelemetryLost(180.0)]

@@ -57,7 +57,7 @@ def test_a_word_is_told_with_what_it_says_and_what_it_leaves_out_is_made() -> No
     desk = foreseeing()
     assert desk.told(Word(0.0, 3.0), 0.0) == [DemandReported(0.0, 3.0, 3.0, 1.0)]
     whole = Word(5.0, 3.0, 5.0, 0.5, hosting)
-    assert desk.told(whole, 9.0) == [DemandReported(9.0, 3.0, 5.0, 0.5, hosting)]
+    assert desk.told(whole, 9.0) == [DemandReported(9.0, 3.0, 5.0, 0.5, hosting, 5.0)]
 
 
 def test_a_side_that_falls_silent_is_lost_from_sight_once_and_found_when_it_speaks() -> None:
@@ -75,7 +75,7 @@ def test_a_side_that_falls_silent_is_lost_from_sight_once_and_found_when_it_spea
 
 def test_what_counts_is_when_it_was_measured_and_not_when_it_was_heard() -> None:
     desk = pushed_desk(10.0)
-    assert desk.told(Word(0.0, 1.0), 9.0) == [DemandReported(9.0, 1.0, 1.0, 0.0)]
+    assert desk.told(Word(0.0, 1.0), 9.0) == [DemandReported(9.0, 1.0, 1.0, 0.0, (), 0.0)]
     assert desk.next_s() == 10.0
     assert desk.due(10.0) == [TelemetryLost(10.0)]
 
@@ -97,7 +97,7 @@ def test_a_word_that_is_older_than_the_last_counts_for_nothing() -> None:
     assert desk.told(Word(4.9, 8.0), 6.0) == []
     assert desk.next_s() == 15.0
     # One of the same instant may be put right.
-    assert desk.told(Word(5.0, 2.0), 7.0) == [DemandReported(7.0, 2.0, 2.0, 0.0)]
+    assert desk.told(Word(5.0, 2.0), 7.0) == [DemandReported(7.0, 2.0, 2.0, 0.0, (), 5.0)]
 
 
 def test_the_forecast_is_made_anew_whenever_a_slot_begins_while_the_word_is_fresh() -> None:
@@ -106,11 +106,11 @@ def test_the_forecast_is_made_anew_whenever_a_slot_begins_while_the_word_is_fres
     desk.told(Word(0.0, 3.0, 4.0, 2.0, hosting), 10.0)
     assert desk.next_s() == 60.0
     assert desk.due(59.0) == []
-    assert desk.due(60.0) == [DemandReported(60.0, 3.0, 4.0, 2.0, hosting)]
+    assert desk.due(60.0) == [DemandReported(60.0, 3.0, 4.0, 2.0, hosting, 0.0)]
     # A word in between changes what is told, but not when.
     desk.told(Word(75.0, 5.0), 75.0)
     assert desk.next_s() == 120.0
-    assert desk.due(133.0) == [DemandReported(133.0, 5.0, 5.0, 0.0)]
+    assert desk.due(133.0) == [DemandReported(133.0, 5.0, 5.0, 0.0, (), 75.0)]
     assert desk.due(193.0) == [DemandReported(193.0, 5.0, 5.0, 0.0)]
     # What is told by itself makes no word younger.
     assert desk.next_s() == 225.0

@@ -108,7 +108,7 @@ EVENTS: tuple[ev.Event, ...] = (
     ev.ReclaimRequested(5.0, "I1", 600.0),
     ev.TelemetryLost(5.0),
     ev.DemandReported(6.0, 1.5, 2.5),
-    ev.DemandReported(6.0, 1.5, 2.5, 0.5, (Hosting("I1", (2, 1)), Hosting("I2", ()))),
+    ev.DemandReported(6.0, 1.5, 2.5, 0.5, (Hosting("I1", (2, 1)), Hosting("I2", ())), 5.0),
     ev.NeedChanged(6.0, 2.0),
     ev.LendingLimited(6.0, 3),
     ev.LendingLimited(6.0, None),

@@ -146,8 +146,8 @@ class Stand(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """The inference side's last word, in servers. `hosting`: GPUs of the replicas by server; empty:
-    unknown.
+    """The inference side's last word, in servers, and when it was measured. `hosting`: GPUs of the replicas
+    by server; empty: unknown.
     """
 
     at_s: float

@@ -285,7 +285,8 @@ class DemandReported:
     some time.
 
     `headroom_servers` are kept on top; None: those that were declared. `hosting` says where its replicas
-    stand: a server that isn't named carries none; empty: nobody knows.
+    stand: a server that isn't named carries none; empty: nobody knows. `measured_s`: when that was, if it was
+    before.
     """
 
     at: float
@@ -293,6 +294,7 @@ class DemandReported:
     forecast_servers: float
     headroom_servers: float | None = None
     hosting: tuple[Hosting, ...] = ()
+    measured_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def evolve(cluster: Cluster, event: ev.Event) -> None:
         case ev.DemandReported():
             headroom = event.headroom_servers
             cluster.demand = Demand(
-                event.at,
+                event.at if event.measured_s is None else event.measured_s,
                 event.need_servers,
                 event.forecast_servers,
                 cluster.headroom_servers if headroom is None else headroom,

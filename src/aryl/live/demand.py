@@ -108,9 +108,8 @@ class InferenceDesk:
         self._past.clear()
         demand = cluster.demand
         if demand is not None and self._replay is None:
-            # It may have spoken a moment before the last daemon ended. The journal has the time of the report
-            # alone, so nothing is reported anew within its slot: a daemon that is started again and again
-            # would take an old word for a young one for ever.
+            # It may have spoken a moment before the last daemon ended. The state has what it said, so within
+            # that slot there is nothing to tell anew.
             hosting = tuple(Hosting(server, replicas) for server, replicas in demand.hosting.items())
             self._last = Word(demand.at_s, demand.need_servers, None, None, hosting)
             self._lost = cluster.telemetry_lost
@@ -186,4 +185,7 @@ class InferenceDesk:
         self._control.give_back_s = self._give_back.longest_s
         foreseen = self._control.hear(now_s, word.need_servers, word.forecast_servers)
         headroom = foreseen.headroom_servers if word.headroom_servers is None else word.headroom_servers
-        return DemandReported(now_s, word.need_servers, foreseen.forecast_servers, headroom, word.hosting)
+        measured_s = word.measured_s if word.measured_s < now_s else None
+        return DemandReported(
+            now_s, word.need_servers, foreseen.forecast_servers, headroom, word.hosting, measured_s
+        )

@@ -67,9 +67,7 @@ RULES = (
     ),
 )
 FRONTIER = tuple(
-    _rule(f"`{name}`, risk {risk:.0%}", name, {"headroom": {"risk": risk}})
-    for name in ("regression", "lstm")
-    for risk in RISKS
+    _rule(f"`regression`, risk {risk:.0%}", "regression", {"headroom": {"risk": risk}}) for risk in RISKS
 )
 
 

@@ -111,7 +111,7 @@ def test_the_forecast_is_made_anew_whenever_a_slot_begins_while_the_word_is_fres
     desk.told(Word(75.0, 5.0), 75.0)
     assert desk.next_s() == 120.0
     assert desk.due(133.0) == [DemandReported(133.0, 5.0, 5.0, 0.0, (), 75.0)]
-    assert desk.due(193.0) == [DemandReported(193.0, 5.0, 5.0, 0.0)]
+    assert desk.due(193.0) == [DemandReported(193.0, 5.0, 5.0, 0.0, (), 75.0)]
     # What is told by itself makes no word younger.
     assert desk.next_s() == 225.0
     assert desk.due(225.0) == [TelemetryLost(225.0)]

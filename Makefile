@@ -36,7 +36,7 @@ evaluation: $(READY)
 	$(BIN)/python -m benchmarks.evaluation --write docs/explanation/evaluation.md
 
 loan-rules: $(READY)
-	$(BIN)/python -m benchmarks.loan_rules --write docs/explanation/forecasting.md
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.loan_rules --write docs/explanation/forecasting.md
 
 # The stamp is written last, so an installation that broke off is repeated.
 $(READY): pyproject.toml

@@ -141,7 +141,7 @@ def test_quantiles_are_held_against_the_highest_need_of_the_whole_lead(
     highest = [9.2, 9.2, 9.2, 6.0, 1.9]
     assert accuracy.mae_servers == pytest.approx((3 * 4.2 + 1.0 + 3.1) / 5)
     assert accuracy.bias_servers == pytest.approx((-3 * 4.2 - 1.0 + 3.1) / 5)
-    # Half a server outside of 2.5 to 7.5 would still be inside.
+    # A quarter of a server outside of 2.5 to 7.5 would still be inside.
     assert (accuracy.within_50, accuracy.within_90) == (0.2, 1.0)
     loss = [
         level * (need - 10 * level) if need > 10 * level else (1 - level) * (10 * level - need)

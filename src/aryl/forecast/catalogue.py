@@ -46,7 +46,9 @@ TABLE = (
     ),
     PredictorInfo("ets", "exponential smoothing", "statsforecast", "statsforecast"),
     PredictorInfo("mstl", "decomposition into day, week and trend", "statsforecast", "statsforecast"),
-    PredictorInfo("lstm", "two layers over the last ten samples, trained beforehand", "the paper, reconstructed", "torch"),
+    PredictorInfo(
+        "lstm", "two layers over the last ten samples, trained beforehand", "the paper [R]", "torch"
+    ),
 )
 
 

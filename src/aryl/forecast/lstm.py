@@ -1,4 +1,4 @@
-"""The forecast of the Aryl paper (arXiv 2202.07896), reconstructed: an LSTM of two layers over ten samples.
+"""The forecast of the Aryl paper (arXiv 2202.07896), reconstructed: an LSTM, two layers over ten samples.
 
     the last 10 slots -> LSTM, 2 layers -> one linear layer -> for k = 1..12 slots ahead:
     the highest need from the present slot until k slots later = present need + scale * unit * increase

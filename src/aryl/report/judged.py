@@ -24,8 +24,8 @@ class Accuracy:
 
     `bias_servers`: the mean of forecast minus need, above 0: too many. `pinball_servers`: the mean pinball
     loss over `sim.backtest.LEVELS`. `within_50`, `within_90`: the share of needs between the quantiles of 25
-    and 75 %, and of 5 and 95 %, to half a server. `by_hour_servers`: `PERCENTILES` of need minus forecast by
-    hour of the curve's day, shape (HOURS, len(PERCENTILES)).
+    and 75 %, and of 5 and 95 %, give or take a twentieth of the interval. `by_hour_servers`: `PERCENTILES` of
+    need minus forecast by hour of the curve's day, shape (HOURS, len(PERCENTILES)).
     """
 
     mae_servers: float

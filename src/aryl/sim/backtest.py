@@ -41,8 +41,8 @@ POLICY = "aryl:loaning"
 # Of the pinball loss; the intervals are between the quantiles of 25 and 75 %, and of 5 and 95 %.
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 MOST_POINTS = 1500
-# What is so near to an interval counts as inside: only whole servers are lent.
-ROUNDING_SERVERS = 0.5
+# What is so near to an interval counts as inside, as a share of its width.
+HAIR = 0.05
 
 # Forecasting takes longer than the run that follows.
 FORECASTING = 0.7
@@ -224,8 +224,8 @@ def _accuracy(side: InferenceSide, asked: _Asked, start_s: float) -> Accuracy:
     def within(low: float, high: float) -> float:
         lowest, highest = quantiles[:, LEVELS.index(low)], quantiles[:, LEVELS.index(high)]
         # A need that stays where it is lies a hair below any quantile that isn't exactly there.
-        inside = (lowest - ROUNDING_SERVERS <= needed) & (needed <= highest + ROUNDING_SERVERS)
-        return float(inside.mean())
+        hair = HAIR * (highest - lowest)
+        return float(((lowest - hair <= needed) & (needed <= highest + hair)).mean())
 
     return Accuracy(
         float(np.abs(needed - guesses).mean()),

@@ -225,7 +225,7 @@ def cases(
     specs = tuple(spec for spec, _ in drawn)
     inference = tuple(server for server in servers if server.pool is Pool.INFERENCE)
     confirms = (False, False) if not inference else draw(st.tuples(st.booleans(), st.booleans()))
-    limited = bool(inference) and draw(st.sampled_from((False, False, True)))
+    limited = bool(inference) and draw(st.sampled_from((False, True, False)))
     overheads = Overheads(
         draw(st.sampled_from((0.0, 0.0, 5.0))),
         draw(st.sampled_from((0.0, 0.0, 1.0))),

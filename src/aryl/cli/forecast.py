@@ -92,7 +92,7 @@ def train(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")] = False,
 ) -> None:
-    """Train the LSTM on the first part of a curve, and keep it in a file. Needs 'aryl[forecast]'."""
+    """Train the LSTM on the first part of a curve, and keep it in a file. Needs the extra 'forecast'."""
     from aryl.cli import backtest
     from aryl.cli.progress import Bars
     from aryl.forecast.lstm import Loss as TrainedLoss

@@ -47,7 +47,7 @@ TABLE = (
     PredictorInfo("ets", "exponential smoothing", "statsforecast", "statsforecast"),
     PredictorInfo("mstl", "decomposition into day, week and trend", "statsforecast", "statsforecast"),
     PredictorInfo(
-        "lstm", "two layers over the last ten samples, trained beforehand", "the paper [R]", "torch"
+        "lstm", "two layers over the last ten samples, trained beforehand", "the paper, rebuilt", "torch"
     ),
 )
 

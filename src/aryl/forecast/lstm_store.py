@@ -60,7 +60,7 @@ def load(path: Path) -> LstmModel:
         TypeError,
         EOFError,
         KeyError,
-        NotImplementedError,
+        RuntimeError,
         AttributeError,
         zipfile.BadZipFile,
         zlib.error,

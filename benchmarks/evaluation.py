@@ -2,12 +2,11 @@
 
     ARYL_DATA=... python -m benchmarks.evaluation [--write docs/explanation/evaluation.md]
 
-The main workload: itp, days 14 to 29 (26,317 jobs), 170 training servers and 200 inference servers of 8
-GPUs, the taxi curve scaled to a peak of 95 %, the default forecast and headroom, seeds 1 to 3 for who is
-elastic and fungible. "oracle" is the same with a forecast that knows the curve and a headroom of 2 %.
-Beside it the same jobs on 158 training servers, and Philly's days 24 to 39 (23,694 jobs) on 87 and 102. The
-cap is FIFO's mean JCT over the mean of the jobs' shortest running times, which no scheduler can beat; what
-the paper claims is for its own trace.
+The main workload: itp, days 14 to 29 (26,317 jobs), 170 training servers and 200 inference servers of 8 GPUs,
+the taxi curve scaled to a peak of 95 %, headroom 2 %, an oracle forecast, seeds 1 to 3 for who is elastic and
+fungible. Beside it the same jobs on 158 training servers, and Philly's days 24 to 39 (23,694 jobs) on 87 and
+102. The cap is FIFO's mean JCT over the mean of the jobs' shortest running times, which no scheduler can
+beat; what the paper claims is for its own trace.
 """
 
 from __future__ import annotations
@@ -44,12 +43,10 @@ class Workload:
     window: tuple[str, str]
     training: int
     inference: int
-    oracle: bool = False
 
 
 WORKLOADS = {
     "itp": Workload("itp", ("14d", "29d"), 170, 200),
-    "itp, oracle": Workload("itp", ("14d", "29d"), 170, 200, oracle=True),
     "itp, tight": Workload("itp", ("14d", "29d"), 158, 200),
     "philly": Workload("philly", ("24d", "39d"), 87, 102),
 }
@@ -70,7 +67,6 @@ class Row:
 
 def experiment(workload: str, scenario: str, seed: int) -> Experiment:
     load = WORKLOADS[workload]
-    forecast = {"forecast": "oracle", "headroom": "2%"} if load.oracle else {}
     return experiment_from_mapping(
         {
             "cluster": {
@@ -83,7 +79,7 @@ def experiment(workload: str, scenario: str, seed: int) -> Experiment:
                 },
             },
             "jobs": {"trace": load.trace, "window": [*load.window], "scenario": scenario, "seed": seed},
-            "inference": {"curve": "nyc_taxi", "peak": "95%", "from": "14d", **forecast},
+            "inference": {"curve": "nyc_taxi", "headroom": "2%", "from": "14d", "forecast": "oracle"},
         }
     )
 
@@ -111,11 +107,7 @@ def tasks() -> list[tuple[str, str, str]]:
     cases = [("itp", "basic", policy) for policy in PARTS]
     cases += [("itp", "basic", f"aryl:loaning,reclaim={rule}") for rule in RULES]
     cases += [("itp", scenario, policy) for scenario in SCENARIOS[1:] for policy in ("fifo", "aryl")]
-    cases += [
-        (load, "basic", policy)
-        for load in ("itp, oracle", "itp, tight", "philly")
-        for policy in ("fifo", "aryl")
-    ]
+    cases += [(load, "basic", policy) for load in ("itp, tight", "philly") for policy in ("fifo", "aryl")]
     return cases
 
 

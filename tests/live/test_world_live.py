@@ -154,7 +154,7 @@ def test_without_a_curve_the_inference_side_reports_and_its_word_grows_old_in_cl
     desk = desk_of(config({"stale_after": 30}, clock={"speed": 60}))
     assert desk.next_s() == ENDLESS_S
     assert desk.told(Word(0.0, 0.5), 0.0) == [DemandReported(0.0, 0.5, 0.5, 1.0)]
-    assert desk.due(1799.0) == [DemandReported(1799.0, 0.5, 0.5, 1.0)]
+    assert desk.due(1799.0) == [DemandReported(1799.0, 0.5, 0.5, 1.0, (), 0.0)]
     assert desk.next_s() == 1800.0
 
 

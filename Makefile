@@ -27,9 +27,7 @@ test: $(READY)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-# These send a signal to their own process, and beside everything else it dies of it.
-	$(BIN)/pytest tests/train/test_session.py
-	$(BIN)/pytest -n 2 --ignore tests/train/test_session.py
+	$(BIN)/pytest -n 2
 
 bench: $(READY)
 	@set -e; for module in $(BENCHMARKS); do echo "== $$module"; $(BIN)/python -m benchmarks.$$module; done

@@ -15,7 +15,9 @@ from aryl.train import Environment, Session, read_environment
 
 
 @pytest.fixture(autouse=True)
-def _handler_as_before() -> Iterator[None]:
+def _handler_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # Where PyTorch is loaded, by other tests here, leaving ends the process at once instead of raising.
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
     before = signal.getsignal(signal.SIGUSR1)
     yield
     signal.signal(signal.SIGUSR1, before)

@@ -28,7 +28,7 @@ from tests.live.elastic_jobs import (
     worker_pids,
 )
 
-from aryl.backends.local_elastic import LIGHTHOUSE_RANK
+from aryl.backends.gangs.elastic import LIGHTHOUSE_RANK
 
 BUDGET_S = 1.0
 STEP_S = 0.05

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.backends.fake_supervisor import FakeSupervisor
 from tests.live.cluster import eventually
 
-from aryl.backends import local
 from aryl.backends.devices import Devices, Nvml
+from aryl.backends.gangs import backend as gang_backend
 from aryl.backends.local import LocalBackend
 from aryl.backends.port import Fact, Gang, GangFailed, GangSucceeded, Program, ServerDown, ServerUp
 from aryl.backends.supervisor.client import SupervisorClient
@@ -222,8 +222,8 @@ class OnGpus:
 
 @pytest.fixture
 def machine(tmp_path: Path, driver: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Iterator[OnGpus]:
-    monkeypatch.setattr(local, "TICK_S", 0.01)
-    monkeypatch.setattr(local, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(gang_backend, "TICK_S", 0.01)
+    monkeypatch.setattr(gang_backend, "LOOK_EVERY_S", 0.01)
     made = OnGpus(tmp_path)
     monkeypatch.setattr(SupervisorClient, "connect", made.supervisor.connect)
     made.backend.open(1, (), made.facts.append)

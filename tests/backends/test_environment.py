@@ -105,6 +105,7 @@ def start(program: Program = PROGRAM) -> Start:
         generation=4,
         world_size=4,
         servers=2,
+        host="127.0.0.1",
         port=29500,
         run_dir=Path("/state/run"),
         checkpoint_dir=Path("/jobs/ckpt"),

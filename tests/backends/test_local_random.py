@@ -19,9 +19,11 @@ from tests.backends.fake_supervisor import FakeSupervisor
 from tests.contract.worlds import StandingClock
 from tests.live.desks import pushed_desk
 
-from aryl.backends import local, local_elastic, local_gang
+from aryl.backends.gangs import attempt as gang_attempt
+from aryl.backends.gangs import backend as gang_backend
+from aryl.backends.gangs import elastic as gang_elastic
+from aryl.backends.gangs.elastic import LIGHTHOUSE_RANK
 from aryl.backends.local import LocalBackend
-from aryl.backends.local_elastic import LIGHTHOUSE_RANK
 from aryl.backends.port import Launcher, Program
 from aryl.backends.supervisor.client import SupervisorClient
 from aryl.backends.supervisor.protocol import WorkerStatus
@@ -58,9 +60,9 @@ class Random(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.supervisor = FakeSupervisor()
         self.patch.setattr(SupervisorClient, "connect", self.supervisor.connect)
-        self.patch.setattr(local, "TICK_S", 3600.0)
-        self.patch.setattr(local_gang, "TOGETHER_S", 0.0)
-        self.patch.setattr(local_elastic, "TOO_SOON_S", 0.0)
+        self.patch.setattr(gang_backend, "TICK_S", 3600.0)
+        self.patch.setattr(gang_attempt, "TOGETHER_S", 0.0)
+        self.patch.setattr(gang_elastic, "TOO_SOON_S", 0.0)
         self.patch.setattr(live_driver, "GATHER_S", 0.0)
         self.clock = StandingClock()
         self.journal = MemoryJournal()
@@ -254,7 +256,7 @@ class Random(RuleBasedStateMachine):
 
     def _tick(self) -> None:
         for attempt in tuple(self.backend._attempts.values()):
-            if attempt.stage is local_gang.Stage.UP:
+            if attempt.stage is gang_attempt.Stage.UP:
                 attempt.tick()
 
     def _picked(self, pick: int) -> WorkerStatus:

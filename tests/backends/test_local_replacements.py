@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.backends.fake_supervisor import FakeSupervisor
 
+from aryl.backends.gangs.elastic import LIGHTHOUSE_RANK
 from aryl.backends.local import LocalBackend
-from aryl.backends.local_elastic import LIGHTHOUSE_RANK
 from aryl.backends.port import Fact, Gang, GangFailed, Launcher, Program, WorkerReplaced
 from aryl.backends.supervisor.client import SupervisorClient
 from aryl.core.model import Slot

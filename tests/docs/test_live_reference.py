@@ -122,7 +122,7 @@ def variables_of(launcher: Launcher) -> set[str]:
     """What Aryl sets for a worker."""
     program = Program(("true",), "/", launcher=launcher, notice_signal="USR1")
     gang = Gang("a-1", 1, 0, (Slot("T1", 1, 0, 1),), program)
-    start = Start(gang, 0, 1, 1, 1, Path("/run"), Path("/checkpoint"), "/report")
+    start = Start(gang, 0, 1, 1, "127.0.0.1", 1, Path("/run"), Path("/checkpoint"), "/report")
     return set(worker_environment(start, Post(0, "T1", 0, 0, 1, (0,), (0,)), {})) - {"PATH"}
 
 
@@ -139,7 +139,7 @@ def test_the_inherited_variables_are_in_the_reference() -> None:
     page = (REFERENCE / "workers.md").read_text("utf-8")
     listed = page.split("and no others:")[1].split(". ")[0]
     assert tuple(re.findall(r"\w+", listed)) == INHERITED
-    assert set(environment.DEFAULTS | environment.LOOPBACK) <= set(re.findall(r"`(\w+)`", page))
+    assert environment.DEFAULTS.keys() | {"GLOO_SOCKET_IFNAME"} <= set(re.findall(r"`(\w+)`", page))
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from aryl.backends import port
 from aryl.backends.port import Gang, Phase, Program, Sink
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster
-from aryl.core.model import Health, Slot
+from aryl.core.model import Health, ServerSpec, Slot
 from aryl.core.plan import Cause, Launch, Loan, Plan, Reclaim, Return, Step
 from aryl.errors import ArylError, ConflictError, FencedError, UnreachableError
 from aryl.live import driver as live_driver
@@ -44,7 +44,7 @@ class MemoryBackend:
         self.sink: Sink | None = None
         self.refuses: list[ArylError] = []  # what the next openings raise
 
-    def open(self, fence: int, gangs: Sequence[Gang], sink: Sink) -> None:
+    def open(self, fence: int, gangs: Sequence[Gang], sink: Sink, servers: Sequence[ServerSpec] = ()) -> None:
         self.told.append(("open", fence, tuple(gangs)))
         if self.refuses:
             raise self.refuses.pop(0)

@@ -10,6 +10,7 @@ from tests.live.desks import pushed_desk
 from aryl.backends.port import Gang, Program, Sink
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster
+from aryl.core.model import ServerSpec
 from aryl.live.clock import WallClock
 from aryl.live.driver import LiveDriver
 from aryl.live.facts import Interpreter
@@ -24,7 +25,7 @@ PLENTY = 50
 class Idle:
     """A backend that nobody asks for anything."""
 
-    def open(self, fence: int, gangs: Sequence[Gang], sink: Sink) -> None:
+    def open(self, fence: int, gangs: Sequence[Gang], sink: Sink, servers: Sequence[ServerSpec] = ()) -> None:
         """Take over."""
 
     def launch(self, gang: Gang) -> None:

@@ -19,7 +19,7 @@ from tests.live.elastic_jobs import (
     worker_pids,
 )
 
-from aryl.backends.local_elastic import LIGHTHOUSE_RANK
+from aryl.backends.gangs.elastic import LIGHTHOUSE_RANK
 from aryl.core.model import JobState
 
 # Sizes change here faster than anybody would want them to.

@@ -24,8 +24,20 @@ class Devices:
         if nvml is not None:
             self.check(nvml.count)
 
+    def add(self, server_id: str, gpus: int) -> None:
+        """A server with this many GPUs, unless it is known."""
+        if server_id not in self._indices:
+            self._indices[server_id] = tuple(range(gpus))
+            self._held.setdefault(server_id, set())
+
+    def all(self) -> list[str]:
+        """All servers that are known."""
+        return list(self._indices)
+
     def take(self, server_id: str, count: int) -> tuple[int, ...]:
         """Hold `count` free indices of a server, lowest first. Raises ArylError if there are too few."""
+        if server_id not in self._indices:
+            raise ArylError(f"there is no server {server_id}")
         held = self._held[server_id]
         free = [index for index in self._indices[server_id] if index not in held]
         if len(free) < count:
@@ -40,7 +52,7 @@ class Devices:
 
     def release(self, server_id: str, indices: Iterable[int]) -> None:
         """Let go of indices."""
-        self._held[server_id].difference_update(indices)
+        self._held.setdefault(server_id, set()).difference_update(indices)
 
     def check(self, count: int) -> None:
         """Raise InputError for an index that this machine, with `count` GPUs, doesn't have."""

@@ -30,7 +30,7 @@ INHERITED = (
 )
 # What people would set themselves: output that can be followed, and threads that don't fight each other.
 DEFAULTS = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
-LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ class Start:
     generation: int
     world_size: int
     servers: int
+    host: str  # where rank 0 is reached; for `torchft` where the lighthouse is
     port: int  # where rank 0 listens; for `torchft` where the lighthouse does
     run_dir: Path
     checkpoint_dir: Path
@@ -69,7 +70,10 @@ def worker_environment(start: Start, post: Post, inherited: Mapping[str, str] = 
     program = start.gang.program
     env = {name: inherited[name] for name in INHERITED if name in inherited}
     env.setdefault("PATH", os.defpath)
-    env |= DEFAULTS | LOOPBACK | dict(program.env)
+    env |= DEFAULTS
+    if start.host == LOOPBACK:
+        env["GLOO_SOCKET_IFNAME"] = "lo"
+    env |= dict(program.env)
     env |= {
         "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in post.visible),
         "ARYL_JOB_ID": start.gang.job_id,
@@ -96,13 +100,13 @@ def _launcher_environment(start: Start, post: Post) -> Iterator[tuple[str, str]]
             yield "WORLD_SIZE", str(start.world_size)
             yield "LOCAL_WORLD_SIZE", str(post.local_size)
             yield "NODE_RANK", str(post.server_rank)
-            yield "MASTER_ADDR", "127.0.0.1"
+            yield "MASTER_ADDR", start.host
             yield "MASTER_PORT", port
         case Launcher.TORCHRUN:
             yield "PET_NNODES", str(start.servers)
             yield "PET_NPROC_PER_NODE", str(post.local_size)
             yield "PET_NODE_RANK", str(post.server_rank)
-            yield "PET_MASTER_ADDR", "127.0.0.1"
+            yield "PET_MASTER_ADDR", start.host
             yield "PET_MASTER_PORT", port
             yield "PET_MAX_RESTARTS", "0"
             yield "PET_RDZV_BACKEND", "static"
@@ -114,7 +118,7 @@ def _launcher_environment(start: Start, post: Post) -> Iterator[tuple[str, str]]
             yield "LOCAL_WORLD_SIZE", "1"
             yield "NODE_RANK", "0"
             yield "REPLICA_GROUP_ID", str(post.rank)
-            yield "TORCHFT_LIGHTHOUSE", f"http://127.0.0.1:{port}"
+            yield "TORCHFT_LIGHTHOUSE", f"http://{start.host}:{port}"
         case _:
             assert_never(start.gang.program.launcher)
 

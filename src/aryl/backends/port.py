@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from aryl.core.model import Slot
+from aryl.core.model import ServerSpec, Slot
 
 
 class Launcher(Enum):
@@ -174,6 +174,14 @@ class ServerUp:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerJoined:
+    """A server is there, or there again, that the journal may not know yet."""
+
+    at_unix_s: float
+    server: ServerSpec
+
+
+@dataclass(frozen=True, slots=True)
 class ServerDown:
     """A server is gone with all that was on it."""
 
@@ -212,6 +220,7 @@ Fact = (
     | WorkerReplaced
     | Reported
     | ServerUp
+    | ServerJoined
     | ServerDown
     | ServerStuck
     | BackendLost
@@ -223,9 +232,10 @@ Sink = Callable[[Fact], None]
 class Backend(Protocol):
     """Runs gangs on real servers."""
 
-    def open(self, fence: int, gangs: Sequence[Gang], sink: Sink) -> None:
-        """Take over. `gangs` is what the journal says should run or be stopping: adopt what does run, report
-        what has ended meanwhile, repeat what was never carried out, and stop all that isn't in it.
+    def open(self, fence: int, gangs: Sequence[Gang], sink: Sink, servers: Sequence[ServerSpec] = ()) -> None:
+        """Take over. `servers` are those that the journal knows, and `gangs` is what it says should run or
+        be stopping: adopt what does run, report what has ended meanwhile, repeat what was never carried out,
+        and stop all that isn't in it.
 
         Raises FencedError if somebody with a higher `fence` has taken over already.
         """

@@ -253,7 +253,12 @@ class LiveDriver:
             if server.health is Health.SUSPECT:
                 # What didn't die may have died meanwhile; if it hasn't, the backend says so again.
                 self.inbox.put(port.ServerStuck(time.time(), server.spec.server_id, False))
-        self._backend.open(self._fence, self._gangs(cluster), self.inbox.put)
+        self._backend.open(
+            self._fence,
+            self._gangs(cluster),
+            self.inbox.put,
+            [server.spec for server in cluster.servers],
+        )
 
     def _reopen(self, lost: port.BackendLost, cluster: Cluster) -> None:
         if lost.fenced:

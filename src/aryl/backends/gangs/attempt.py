@@ -1,8 +1,8 @@
-"""One attempt of one job on the local backend: which processes it has, and what their ends mean.
+"""One attempt of one job: which processes it has, and what their ends mean.
 
 Two ways of resizing. Under `process` and `torchrun` the whole gang is given notice, and once all are gone it
 is started again at the new size, as the next *generation* of the same attempt. Under `torchft` workers come
-and go one by one while the others go on (`local_elastic.py`). What is common is here: the stages of an
+and go one by one while the others go on (`elastic.py`). What is common is here: the stages of an
 attempt,
 
     UP --resize--> RESTARTING --all gone--> UP        (not under torchft)
@@ -10,7 +10,7 @@ attempt,
     UP --a worker ends badly--> FAILING --all gone--> OVER
     UP --all workers end well--> OVER
 
-and the rule that GPUs are reported free only when the supervisor has seen every process on them gone. A
+and the rule that GPUs are reported free only when the crew has seen every process on them gone. A
 worker that ended well by itself is reported a moment later, because usually all of them end together.
 """
 
@@ -86,7 +86,7 @@ class Hands(Protocol):
     def start(self, start: Start, posts: Sequence[Post]) -> None:
         """Start processes."""
 
-    def start_lighthouse(self, key: WorkerKey, gang: Gang, port: int) -> None:
+    def start_lighthouse(self, key: WorkerKey, gang: Gang, host: str, port: int) -> None:
         """Start what lets the workers of an elastic gang find each other."""
 
     def stop_keys(self, keys: Sequence[WorkerKey], schedule: StopSchedule) -> None:
@@ -95,10 +95,13 @@ class Hands(Protocol):
     def take(self, server_id: str, count: int) -> tuple[int, ...]:
         """Hold GPU indices of a server. Raises ArylError."""
 
-    def free_port(self) -> int:
-        """A port that nobody listens on."""
+    def address(self, server_id: str | None) -> str:
+        """Where workers reach a worker on a server; None: where what belongs to no server runs."""
 
-    def begin(self, gang: Gang, generation: int, port: int) -> Start:
+    def free_port(self, server_id: str | None) -> int:
+        """A port that nobody listens on there. Raises ArylError."""
+
+    def begin(self, gang: Gang, generation: int, host: str, port: int) -> Start:
         """What the processes of a gang start have in common."""
 
     def exit_code(self, status: WorkerStatus) -> int | None:
@@ -116,7 +119,7 @@ class Attempt:
         self.hands = hands
         self.stage = Stage.UP
         self.generation = 0
-        self.port = 0
+        self.host, self.port = "", 0
         self.started_unix_s = time.time()
         self.workers: dict[WorkerKey, Worker] = {}
         self.up = False  # the launch has been reported
@@ -287,7 +290,8 @@ class Attempt:
         """Start every worker of the gang, as a new generation."""
         self.workers.clear()
         self.lost = False
-        self.port = self.hands.free_port()
+        first = self.gang.slots[0].server_id
+        self.host, self.port = self.hands.address(first), self.hands.free_port(first)
         # Something may be left of a start of this generation that nobody ever heard of.
         for left in self.hands.run_dir(self.gang, self.generation).iterdir():
             if left.is_dir() and not left.is_symlink():
@@ -303,7 +307,7 @@ class Attempt:
         run_dir = self.hands.run_dir(gang, self.generation)
         for post in posts:
             (run_dir / f"notice-{post.rank}").unlink(missing_ok=True)
-        self.hands.start(self.hands.begin(gang, self.generation, self.port), posts)
+        self.hands.start(self.hands.begin(gang, self.generation, self.host, self.port), posts)
         # Not before: one that can't be started would never be gone.
         agents = gang.program.launcher is Launcher.TORCHRUN
         for post in posts:

@@ -1,4 +1,4 @@
-"""Workers that died because their supervisor did.
+"""Workers that died with what ran them: their supervisor, or their server.
 
 Nobody knows how such a worker ended, so nobody is blamed: its server counts as lost, with all that was on it.
 A dead supervisor takes everything with it, but not at once: what it left (orphans) is killed by the next one.
@@ -9,9 +9,9 @@ way back into the queue.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from aryl.backends.local_gang import Attempt, Stage, workers_by_server
+from aryl.backends.gangs.attempt import Attempt, Stage, workers_by_server
 from aryl.backends.port import Gang, Phase
 from aryl.backends.supervisor.protocol import WorkerKey, WorkerState, WorkerStatus
 
@@ -34,12 +34,19 @@ class Losses:
         self._lost: frozenset[str] = frozenset()
 
     def take_over(
-        self, gangs: Sequence[Gang], statuses: Mapping[AttemptKey, Sequence[WorkerStatus]]
+        self,
+        gangs: Sequence[Gang],
+        statuses: Mapping[AttemptKey, Sequence[WorkerStatus]],
+        away: Collection[str] = (),
     ) -> list[str]:
-        """Begin anew with what a supervisor knows, by job and attempt. Returns the servers that are lost."""
-        self._orphans = {one.key: one.server_id for some in statuses.values() for one in some if one.orphan}
+        """Begin anew with what a crew knows, by job and attempt. `away`: servers that aren't there. Returns
+        those that are lost, with what ran on them.
+        """
+        everyone = [one for some in statuses.values() for one in some]
+        # A lighthouse is on no server.
+        self._orphans = {one.key: one.server_id for one in everyone if one.orphan and one.server_id}
         self._gangs = {server_id: set() for server_id in self._orphans.values()}
-        lost: set[str] = set()
+        lost = {server_id for gang in gangs for server_id in _places(gang) if server_id in away}
         for gang in gangs:
             lost |= _lost_servers(gang, statuses.get((gang.job_id, gang.attempt), ()))
         self._lost = frozenset(lost)
@@ -47,6 +54,12 @@ class Losses:
             for server_id in self._lost.intersection(_places(gang)):
                 self._gangs.setdefault(server_id, set()).add((gang.job_id, gang.attempt))
         return sorted(lost)
+
+    def lose(self, server_id: str, attempts: Mapping[AttemptKey, Attempt]) -> None:
+        """A server is lost with all that was on it."""
+        standing = {key for key, attempt in attempts.items() if _stands_on(server_id, attempt)}
+        if standing:
+            self._gangs.setdefault(server_id, set()).update(standing)
 
     def concern(self, gang: Gang) -> bool:
         """Whether a gang was to stand on a server that is lost, whether or not it had been started there."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 
 from aryl.backends.environment import Post
-from aryl.backends.local_gang import Attempt, Stage, Worker, workers_by_server
+from aryl.backends.gangs.attempt import Attempt, Stage, Worker, workers_by_server
 from aryl.backends.port import Fact, Gang, WorkerReplaced
 from aryl.backends.supervisor.protocol import StopSchedule, WorkerKey, WorkerStatus
 from aryl.errors import ArylError
@@ -34,7 +34,7 @@ class ElasticAttempt(Attempt):
     def launch(self) -> None:
         """Start the lighthouse and the gang."""
         if self.lighthouse is None:
-            self.port = self.hands.free_port()
+            self.host, self.port = self.hands.address(None), self.hands.free_port(None)
             self.start_lighthouse()
         self.fill_up()
 
@@ -91,7 +91,7 @@ class ElasticAttempt(Attempt):
     def start_lighthouse(self) -> None:
         """Start the lighthouse, at the port that the workers know."""
         self.lighthouse = WorkerKey(self.gang.job_id, self.gang.attempt, 0, LIGHTHOUSE_RANK)
-        self.hands.start_lighthouse(self.lighthouse, self.gang, self.port)
+        self.hands.start_lighthouse(self.lighthouse, self.gang, self.host, self.port)
 
     def fill_up(self) -> None:
         """Bring the workers of every server to the number that the gang has there."""

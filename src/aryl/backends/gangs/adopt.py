@@ -18,8 +18,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from aryl.backends.environment import processes_of
-from aryl.backends.local_elastic import LIGHTHOUSE_RANK, ElasticAttempt
-from aryl.backends.local_gang import Attempt, Hands, Stage, Worker, workers_by_server
+from aryl.backends.gangs.attempt import Attempt, Hands, Stage, Worker, workers_by_server
+from aryl.backends.gangs.elastic import LIGHTHOUSE_RANK, ElasticAttempt
 from aryl.backends.port import Gang, GangFailed, Launcher, Phase
 from aryl.backends.supervisor.protocol import WorkerState, WorkerStatus
 
@@ -48,7 +48,7 @@ def adopt(attempt: Attempt, statuses: Sequence[WorkerStatus], *, lost: bool = Fa
         return
     attempt.generation = max(status.key.generation for status in workers)
     present = [status for status in workers if status.key.generation == attempt.generation]
-    attempt.port = int(present[0].meta["port"])
+    attempt.host, attempt.port = present[0].meta["host"], int(present[0].meta["port"])
     attempt.started_unix_s = min(status.started_unix_s or time.time() for status in present)
     revision = min(int(status.meta["revision"]) for status in present)
     # Those whose supervisor died leave no trace of how they ended; their servers are reported instead.
@@ -151,7 +151,7 @@ def _adopt_lighthouse(attempt: ElasticAttempt, statuses: Sequence[WorkerStatus])
     attempt.next_rank = max(ranks, default=-1) + 1
     houses = [status for status in statuses if status.key.rank == LIGHTHOUSE_RANK]
     for status in houses:
-        attempt.port = int(status.meta["port"])
+        attempt.host, attempt.port = status.meta["host"], int(status.meta["port"])
         if not (status.state.ended or status.orphan):
             attempt.lighthouse = status.key
 

@@ -1,0 +1,1 @@
+"""Gangs and their attempts, the same for every backend that starts processes."""

@@ -4,6 +4,8 @@ can do it as well as a real one.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,9 +16,13 @@ from typing import TypeVar
 
 import pytest
 from tests.backends.fake_supervisor import FakeSupervisor
+from tests.ray.raylets import RayServers
 
 from aryl.backends.local import LocalBackend
 from aryl.backends.port import Backend, Fact, Gang, Phase, Program
+from aryl.backends.ray.backend import RayBackend
+from aryl.backends.ray.clear import clear
+from aryl.backends.ray.connection import RayAddress, disconnect
 from aryl.backends.supervisor.client import SupervisorClient
 from aryl.backends.supervisor.protocol import WorkerState
 from aryl.core.model import Slot
@@ -102,6 +108,34 @@ def real(folder: Path, _patch: pytest.MonkeyPatch) -> Iterator[Stand]:
         client = SupervisorClient.connect(state / "supervisor", 2**40, lambda _event: None)
         client.shutdown(force=True)
         client.close()
+
+
+@contextmanager
+def on_ray(folder: Path, cluster: RayServers) -> Iterator[Stand]:
+    """Actors of a Ray cluster, whose servers have 8 declared GPUs each."""
+    state, where = folder / "state", RayAddress(cluster.address, f"contract-{os.getpid()}")
+    stand = Stand(
+        lambda: RayBackend(state, {}, where, lease_s=5.0),
+        lambda: leaders(str(state)),
+    )
+    try:
+        yield stand
+    finally:
+        if stand.backend is not None:
+            stand.backend.close()
+        clear(where)
+        disconnect()
+
+
+def leaders(state: str) -> list[int]:
+    """The first processes of all workers that were started for a state folder, as the machine shows them."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            mine = f"ARYL_RUN_DIR={state}/".encode() in (folder / "environ").read_bytes()
+            if mine and os.getsid(int(folder.name)) == int(folder.name):
+                found.append(int(folder.name))
+    return sorted(found)
 
 
 @contextmanager

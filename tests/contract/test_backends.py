@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.contract.backends import ENDS_BADLY, ENDS_WELL, WAITS, Stand, gang, real, simulated
+from tests.contract.backends import ENDS_BADLY, ENDS_WELL, WAITS, Stand, gang, on_ray, real, simulated
 
 from aryl.backends.port import (
     GangFailed,
@@ -22,12 +22,23 @@ from aryl.backends.port import (
 from aryl.core.model import Slot
 
 Make = Callable[[Path, pytest.MonkeyPatch], AbstractContextManager[Stand]]
+ON_RAY = "on Ray"
 
 
-@pytest.fixture(params=[simulated, real], ids=["simulated", "real processes"])
+@pytest.fixture(
+    params=[
+        pytest.param(simulated, id="simulated"),
+        pytest.param(real, id="real processes"),
+        pytest.param(ON_RAY, id=ON_RAY, marks=pytest.mark.xdist_group("ray")),
+    ]
+)
 def stand(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
-    make: Make = request.param
-    with make(tmp_path, monkeypatch) as ready:
+    if request.param == ON_RAY:
+        making: AbstractContextManager[Stand] = on_ray(tmp_path, request.getfixturevalue("six_servers"))
+    else:
+        make: Make = request.param
+        making = make(tmp_path, monkeypatch)
+    with making as ready:
         yield ready
 
 

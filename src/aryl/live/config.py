@@ -33,6 +33,7 @@ from aryl.files.fields import (
 )
 from aryl.files.yaml_source import YamlSource, plain_values, read_yaml
 from aryl.live.inference_config import LiveInference, with_inference_paths
+from aryl.live.ray_config import RayConfig
 from aryl.wire.job_file_fields import (
     EXPECTED_NAME,
     clean_path,
@@ -145,6 +146,7 @@ class Clock(Section):
 class ServeConfig(Section):
     """How `aryl serve` runs. Times in seconds, paths absolute.
 
+    On Ray the servers of the cluster that aren't named here are found, and join by themselves.
     `devices` says which GPUs of this machine make up which server, by the numbers that the driver gives them;
     without it, and with `gpus: real`, servers take them in order. Emulated GPUs are only counted.
     """
@@ -152,7 +154,8 @@ class ServeConfig(Section):
     state: Folder
     store: Annotated[str, PlainValidator(_store)]
     listen: Annotated[str, PlainValidator(_listen)] = "127.0.0.1:8642"
-    backend: Annotated[Literal["local"], choice("local")] = "local"
+    backend: Annotated[Literal["local", "ray"], choice("local", "ray")] = "local"
+    ray: RayConfig = RayConfig()
     policy: Annotated[Text, AfterValidator(_policy)] = "aryl"
     cluster: ClusterConfig
     gpus: Annotated[Literal["emulated", "real"], choice("emulated", "real")] = "emulated"
@@ -247,16 +250,36 @@ def load_serve_config(path: Path | str | None = None, overrides: Sequence[str] =
     Raises `InputError` with file and line, or the setting, that is to blame.
     """
     if path is None:
-        source = YamlSource({"cluster": plain_values(_DEFAULT_CLUSTER)})
+        source = _with_settings(YamlSource({"cluster": plain_values(_DEFAULT_CLUSTER)}), overrides)
+        if source.data.get("backend") == "ray":  # which finds its servers
+            source = _with_settings(YamlSource({}), overrides)
     else:
         source = YamlSource(*read_yaml(path, what=_WHAT, keys=_KEYS, most_bytes=MOST_FILE_BYTES))
-    for setting in overrides:
-        source = source.apply(setting, "listen=127.0.0.1:9000")
+        source = _with_settings(source, overrides)
     folder = os.path.abspath("." if path is None else os.path.dirname(path))
+    full = _with_paths(source.data, folder)
+    if full.get("backend") == "ray":
+        full["cluster"] = _with_found_servers(full.get("cluster", {}))
     try:
-        return YamlSource(_with_paths(source.data, folder), source.places).validate(ServeConfig)
+        return YamlSource(full, source.places).validate(ServeConfig)
     except RecursionError:
         raise InputError("nested too deeply", file=source.places.get((), Place()).file) from None
+
+
+def _with_settings(source: YamlSource, settings: Sequence[str]) -> YamlSource:
+    for setting in settings:
+        source = source.apply(setting, "listen=127.0.0.1:9000")
+    return source
+
+
+def _with_found_servers(cluster: Any) -> Any:
+    """The section with no training servers where it names none."""
+    if not isinstance(cluster, Mapping):
+        return cluster
+    training = cluster.get("training", {})
+    if isinstance(training, Mapping) and not training.keys() & {"servers", "names", "gpu_types"}:
+        training = {"servers": 0, **training}
+    return {**cluster, "training": training}
 
 
 def to_mapping(config: ServeConfig) -> dict[str, Any]:

@@ -12,10 +12,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from aryl.backends.devices import Nvml
-from aryl.backends.local import LocalBackend
 from aryl.core.cluster import Cluster
 from aryl.core.events import Event
 from aryl.core.evolve import evolve
@@ -23,6 +20,7 @@ from aryl.core.invariants import violations
 from aryl.core.model import JobSpec
 from aryl.errors import NotFoundError
 from aryl.live import world
+from aryl.live.backends import make_backend
 from aryl.live.clock import WallClock
 from aryl.live.config import ServeConfig
 from aryl.live.demand import Word
@@ -79,14 +77,7 @@ class Lead:
             Watchdog(config.watchdog * speed),
             Learner(speed),
         )
-        state = Path(config.state)
-        self.backend = LocalBackend(
-            state,
-            world.gpu_indices(config),
-            nvml=Nvml() if config.gpus == "real" else None,
-            stuck_after_s=config.stuck_after,
-            roots=config.workdirs,
-        )
+        self.backend = make_backend(config)
         self.give_back = world.give_back(config)
         self.desk = world.inference_desk(config, self.clock, self.give_back)
         self.poller = world.demand_poller(config, self._polled)

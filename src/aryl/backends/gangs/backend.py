@@ -13,24 +13,25 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import assert_never
 
 from aryl.backends.devices import Devices, Nvml
-from aryl.backends.environment import Post, Start, lighthouse_command, worker_environment
+from aryl.backends.environment import Post, Start
 from aryl.backends.gangs.adopt import adopt, new_attempt
 from aryl.backends.gangs.attempt import SAVED, Attempt, Stage
 from aryl.backends.gangs.crew import Crew, CrewEvent, OnEvent, ServerCame, ServerWent
 from aryl.backends.gangs.folders import Folders
 from aryl.backends.gangs.losses import Losses
+from aryl.backends.gangs.presence import Presence, say_who_is_there
+from aryl.backends.gangs.specs import lighthouse_spec, worker_specs
 from aryl.backends.gangs.stuck import StuckWorkers
 from aryl.backends.port import (
     BackendLost,
     Fact,
     Gang,
-    Launcher,
     Reported,
     ServerDown,
     ServerJoined,
@@ -45,7 +46,6 @@ from aryl.backends.supervisor.protocol import (
     WorkerExited,
     WorkerKey,
     WorkerReported,
-    WorkerSpec,
     WorkerStarted,
     WorkerState,
     WorkerStatus,
@@ -92,12 +92,17 @@ class GangBackend(ABC):
         self._closing = threading.Event()
         self._ticker: threading.Thread | None = None
 
+    @property
+    def supervisor_pid(self) -> int | None:
+        """The process of this machine that runs the workers, if there is one."""
+        return None
+
     @abstractmethod
     def connect(self, fence: int, on_event: OnEvent) -> Crew:
         """Take over the crew. Raises FencedError, or ArylError if none can be had."""
 
     @abstractmethod
-    def present(self, crew: Crew) -> Collection[ServerSpec] | None:
+    def present(self, crew: Crew) -> Presence | None:
         """The servers that are there; None: all that are known."""
 
     @abstractmethod
@@ -111,9 +116,10 @@ class GangBackend(ABC):
     def open(self, fence: int, gangs: Sequence[Gang], sink: Sink, servers: Sequence[ServerSpec] = ()) -> None:
         """Take over; see `Backend`. Raises FencedError, or ArylError if no crew can be had."""
         with self._lock:
-            if self._crew is not None:
-                self._crew.close()
-                self._crew = None
+            crew, self._crew = self._crew, None
+        if crew is not None:
+            crew.close()  # without the lock, which it may need to hand on its last event
+        with self._lock:
             self._sink = sink
             self._attempts.clear()
             self._unfree.clear()
@@ -194,54 +200,14 @@ class GangBackend(ABC):
 
     def start(self, start: Start, posts: Sequence[Post]) -> None:
         """Start processes."""
-        gang, program = start.gang, start.gang.program
-        agents = program.launcher is Launcher.TORCHRUN
-        self._connected().start(
-            [
-                WorkerSpec(
-                    WorkerKey(gang.job_id, gang.attempt, start.generation, post.rank),
-                    program.command,
-                    program.workdir,
-                    worker_environment(start, post),
-                    str(self._folders.log(gang, f"rank-{post.rank}")),
-                    post.server_id,
-                    post.gpus,
-                    program.memory_bytes * (post.local_size if agents else 1),
-                    program.cpus * (post.local_size if agents else 1),
-                    {
-                        "revision": str(gang.revision),
-                        "host": start.host,
-                        "port": str(start.port),
-                        "workers": str(post.local_size if agents else 1),
-                        "run_dir": str(start.run_dir),
-                        "launcher": program.launcher.value,
-                    },
-                )
-                for post in posts
-            ],
-            wait=False,
-        )
+        self._connected().start(worker_specs(start, posts, self._folders), wait=False)
         self._taken.clear()  # its end will free them
 
     def start_lighthouse(self, key: WorkerKey, gang: Gang, host: str, port: int) -> None:
         """Start what lets the workers of an elastic gang find each other."""
         run_dir = self.run_dir(gang, 0)
         start = Start(gang, 0, 1, 1, host, port, run_dir, run_dir, "")
-        post = Post(key.rank, "", 0, 0, 1, (), ())
-        self._connected().start(
-            [
-                WorkerSpec(
-                    key,
-                    lighthouse_command(run_dir, port),
-                    str(run_dir),
-                    worker_environment(start, post),
-                    str(self._folders.log(gang, "lighthouse")),
-                    post.server_id,
-                    meta={"host": host, "port": str(port), "revision": "0", "workers": "0"},
-                )
-            ],
-            wait=False,
-        )
+        self._connected().start([lighthouse_spec(key, start, self._folders)], wait=False)
 
     def take(self, server_id: str, count: int) -> tuple[int, ...]:
         """Hold GPU indices of a server. Raises ArylError."""
@@ -277,14 +243,15 @@ class GangBackend(ABC):
         self,
         gangs: Sequence[Gang],
         statuses: Sequence[WorkerStatus],
-        present: Collection[ServerSpec] | None,
+        present: Presence | None,
     ) -> None:
         known: dict[tuple[str, int], list[WorkerStatus]] = {}
         for status in statuses:
             known.setdefault((status.key.job_id, status.key.attempt), []).append(status)
             if not status.state.ended:
                 self._devices.hold(status.server_id, status.gpus)
-        self._say_who_is_there(gangs, known, present)
+        away = say_who_is_there(present, self._devices, self._losses, gangs, known, self.emit)
+        self._away = dict.fromkeys(away)
         for gang in gangs:
             key = gang.job_id, gang.attempt
             self._attempts[key] = attempt = new_attempt(gang, self)
@@ -304,27 +271,6 @@ class GangBackend(ABC):
         for status in statuses:
             if status.stuck:
                 self._note_stuck(now_s, status.server_id, status.key, stuck=True)
-
-    def _say_who_is_there(
-        self,
-        gangs: Sequence[Gang],
-        known: Mapping[tuple[str, int], Sequence[WorkerStatus]],
-        present: Collection[ServerSpec] | None,
-    ) -> None:
-        now_s = time.time()
-        if present is None:
-            here: dict[str, ServerSpec | None] = dict.fromkeys(self._devices.up())
-        else:
-            here = {server.server_id: server for server in present}
-            self._away = {server_id: None for server_id in self._devices.all() if server_id not in here}
-        lost = self._losses.take_over(gangs, known, self._away)
-        for server_id in dict.fromkeys((*lost, *self._away)):
-            self.emit(ServerDown(now_s, server_id))
-        for server_id, server in here.items():
-            if server is not None:
-                self._devices.add(server_id, server.gpus)
-            if not self._losses.waits(server_id):
-                self.emit(ServerUp(now_s, server_id) if server is None else ServerJoined(now_s, server))
 
     # What the crew says.
 

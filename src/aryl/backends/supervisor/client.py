@@ -94,9 +94,10 @@ class SupervisorClient:
         python: str = sys.executable,
         linger_s: float = 30.0,
         start_within_s: float = 30.0,
+        start: bool = True,
     ) -> SupervisorClient:
-        """Connect to the supervisor of `directory`, which is started if none runs, and take over with
-        `fence`.
+        """Connect to the supervisor of `directory` and take over with `fence`. It is started if none runs,
+        unless `start` is false: then somebody else does that.
 
         Everybody who said hello with a lower one is shut out. `linger_s` is how long a supervisor that is
         started now stays when nobody needs it.
@@ -108,7 +109,7 @@ class SupervisorClient:
         directory = directory.absolute()
         deadline = time.monotonic() + start_within_s
         while True:
-            connection = starting.reach(directory, python, linger_s, deadline)
+            connection = starting.reach(directory, python, linger_s, deadline, start=start)
             try:
                 hello, rest = _say_hello(connection, fence, deadline)
             except ConnectionError:  # it was about to end; the next try starts another one

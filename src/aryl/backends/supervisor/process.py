@@ -1,9 +1,10 @@
 """The supervisor's process: takes the lock of its folder, detaches itself if asked to, and serves.
 
     python -m aryl.backends.supervisor --dir DIR [--linger SECONDS] [--leftover-grace SECONDS] [--detach]
+                                       [--leash DESCRIPTOR [--lease FILE --lease-lasts SECONDS]]
 
 Exit code 0: nobody needed it any more (with `--detach`: it listens); 3: another one has the folder; 1: the
-folder can't be used.
+folder can't be used. One on a leash removes its folder in the end.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import ctypes
 import gc
 import os
 import resource
+import shutil
 import sys
 from pathlib import Path
 
 from aryl.backends.supervisor import places
+from aryl.backends.supervisor.leash import Lease, Leash
 from aryl.backends.supervisor.saying import say
 from aryl.backends.supervisor.server import Options, Server
 
@@ -36,6 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--leftover-grace", type=float, default=5.0, help="seconds between SIGTERM and SIGKILL for leftovers"
     )
     parser.add_argument("--detach", action="store_true", help="return as soon as it listens")
+    parser.add_argument("--leash", type=int, help="a descriptor at whose end it ends, with all its workers")
+    parser.add_argument("--lease", type=Path, help="a file with the time of the last leave to go on")
+    parser.add_argument("--lease-lasts", type=float, default=30.0, help="seconds for which that holds")
     got = parser.parse_args(arguments)
     directory: Path = got.dir.absolute()
     os.umask(0o077)
@@ -46,7 +52,9 @@ def main(arguments: list[str] | None = None) -> int:
             return places.ANOTHER_RUNS
         told = _detach() if got.detach else None
         _become_the_parent_of_orphans()
-        options = Options(got.linger, got.leftover_grace, _raise_open_files())
+        lease = None if got.lease is None else Lease(got.lease, got.lease_lasts)
+        leash = None if got.leash is None else Leash(got.leash, lease)
+        options = Options(got.linger, got.leftover_grace, _raise_open_files(), leash)
         server = Server(directory, os.getpid(), options)
         os.chdir("/")
     except (OSError, ValueError) as error:
@@ -60,6 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
     gc.freeze()  # so that a fork doesn't copy what never changes
     server.run()
     say(f"supervisor {os.getpid()} ends")
+    if leash is not None:
+        shutil.rmtree(directory, ignore_errors=True)  # nobody will ask again
     return 0
 
 

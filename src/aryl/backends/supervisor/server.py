@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import selectors
 import signal
 import socket
@@ -20,6 +21,7 @@ from types import FrameType
 
 from aryl.backends.supervisor import places
 from aryl.backends.supervisor.connection import Connection
+from aryl.backends.supervisor.leash import LOOK_EVERY_S, Leash
 from aryl.backends.supervisor.limits import Limits
 from aryl.backends.supervisor.protocol import (
     MAX_REPORT_BYTES,
@@ -51,12 +53,14 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 @dataclass(frozen=True, slots=True)
 class Options:
     """`linger_s`: how long it stays when nobody needs it. `leftover_grace_s`: how long what a worker leaves
-    behind has between SIGTERM and SIGKILL. `files`: the limit of open files that workers get.
+    behind has between SIGTERM and SIGKILL. `files`: the limit of open files that workers get. `leash`: what
+    ends it, with all its workers.
     """
 
     linger_s: float
     leftover_grace_s: float
     files: tuple[int, int]
+    leash: Leash | None = None
 
 
 class _RefusedError(Exception):
@@ -102,6 +106,9 @@ class Server:
         for sock, ready in ((self._listener, self._accept), (self._reports, self._take_reports)):
             sock.setblocking(False)
             self._selector.register(sock, selectors.EVENT_READ, ready)
+        if options.leash is not None:
+            os.set_blocking(options.leash.descriptor, False)
+            self._selector.register(options.leash.descriptor, selectors.EVENT_READ, self._pulled)
         self._address.write(directory)
 
     def run(self) -> None:
@@ -111,7 +118,7 @@ class Server:
             wait_s = max(0.0, min(until, self._linger_until()) - time.monotonic())
             for key, _ in self._selector.select(None if math.isinf(wait_s) else wait_s):
                 self._guard(key.data)
-            until = self._step()
+            until = min(self._step(), self._look_at_leash())
             recorded = self._records.commit()
             if not recorded:
                 until = min(until, time.monotonic() + _RECORDS_AGAIN_S)
@@ -134,6 +141,25 @@ class Server:
             say_defect("what came in could not be handled")
 
     # The end.
+
+    def _pulled(self) -> None:
+        leash = self._options.leash
+        if leash is not None:
+            leash.pull()
+            if leash.let_go:
+                self._selector.unregister(leash.descriptor)
+
+    def _look_at_leash(self) -> float:
+        """End if it is over, and say when to look again, in seconds of `time.monotonic`."""
+        leash = self._options.leash
+        if leash is None or self._ending:
+            return math.inf
+        if why := leash.why_over():
+            say(f"{why}: all workers end")
+            self._ending = True
+            self._workers.kill_all()
+            return time.monotonic()
+        return math.inf if leash.lease is None else time.monotonic() + LOOK_EVERY_S
 
     def _finished(self) -> bool:
         if self._asked_to_end:

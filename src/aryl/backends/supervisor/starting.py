@@ -18,8 +18,11 @@ from aryl.backends.supervisor.places import ANOTHER_RUNS, LOG, Address, make_pri
 from aryl.errors import ArylError
 
 
-def reach(directory: Path, python: str, linger_s: float, deadline: float) -> socket.socket:
-    """A connection to the supervisor of `directory`. `deadline` is in seconds of `time.monotonic`.
+def reach(
+    directory: Path, python: str, linger_s: float, deadline: float, *, start: bool = True
+) -> socket.socket:
+    """A connection to the supervisor of `directory`, which is started if none runs, unless `start` is false:
+    then somebody else starts it. `deadline` is in seconds of `time.monotonic`.
 
     Raises ArylError if it can't be started or doesn't answer in time.
     """
@@ -29,7 +32,8 @@ def reach(directory: Path, python: str, linger_s: float, deadline: float) -> soc
             return connection
         if time.monotonic() > deadline:
             raise ArylError(f"the supervisor in {directory} doesn't answer; see {directory / LOG}")
-        _start(directory, python, linger_s, deadline)
+        if start:
+            _start(directory, python, linger_s, deadline)
         time.sleep(0.01)
 
 

@@ -1,0 +1,85 @@
+"""The connection of this process to a Ray cluster: one a process, as Ray has it.
+
+All that Ray does in a process is tamed here: it is initialised in a thread (in the first thread it would take
+SIGTERM for itself), it prints nothing, and it doesn't end the process when the head is away.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from aryl.errors import InputError, UnreachableError
+
+AUTO = "auto"
+CLIENT_SCHEME = "ray://"
+CONNECT_WITHIN_S = 30.0
+# Ray ends a process whose head is away for longer. A head that restarts is no reason for that.
+_PATIENCE_S = 30 * 86400
+
+_log = logging.getLogger(__name__)
+_guard = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class RayAddress:
+    """Where a cluster is: `auto`, HOST:PORT of its head, or ray://HOST:PORT of its client server."""
+
+    address: str = AUTO
+    namespace: str = "aryl"
+
+
+def load_ray() -> Any:
+    """The package. Raises InputError where it isn't installed."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(_PATIENCE_S))
+    try:
+        import ray
+    except ImportError:
+        raise InputError(
+            "Ray isn't installed", field="backend", found="ray", expected="pip install 'aryl[ray]'"
+        ) from None
+    return ray
+
+
+def connect(where: RayAddress, within_s: float = CONNECT_WITHIN_S) -> Any:
+    """Connect this process, anew if it was connected. Returns the package. Raises UnreachableError."""
+    ray = load_ray()
+    with _guard:
+        pool = ThreadPoolExecutor(1, thread_name_prefix="ray-connect")
+        try:
+            pool.submit(_connect, ray, where).result(within_s)
+        except TimeoutError:
+            raise UnreachableError(
+                f"the Ray cluster at {where.address} doesn't answer within {within_s:g} s"
+            ) from None
+        except Exception as error:
+            reason = (str(error).strip().splitlines() or [repr(error)])[0]
+            raise UnreachableError(f"no Ray cluster can be reached at {where.address}: {reason}") from None
+        finally:
+            pool.shutdown(wait=False)
+    return ray
+
+
+def disconnect() -> None:
+    """Let go of the cluster. Detached actors stay."""
+    ray = load_ray()
+    with _guard:
+        if ray.is_initialized():
+            ray.shutdown()
+
+
+def _connect(ray: Any, where: RayAddress) -> None:
+    if ray.is_initialized():
+        ray.shutdown()
+    ray.init(
+        address=where.address,
+        namespace=where.namespace,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        configure_logging=not where.address.startswith(CLIENT_SCHEME),
+    )

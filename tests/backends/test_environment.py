@@ -171,10 +171,12 @@ def test_by_default_it_is_this_process_that_is_inherited_from(monkeypatch: pytes
 
 
 def test_the_lighthouse_is_run_by_this_python() -> None:
-    assert lighthouse_command(Path("/state/run"), 29500) == (
+    assert lighthouse_command(Path("/state/run"), "10.0.0.1", 29500) == (
         sys.executable,
         "-m",
         "aryl.train.lighthouse",
+        "--host",
+        "10.0.0.1",
         "--port",
         "29500",
         "--port-file",

@@ -123,12 +123,14 @@ def _launcher_environment(start: Start, post: Post) -> Iterator[tuple[str, str]]
             assert_never(start.gang.program.launcher)
 
 
-def lighthouse_command(run_dir: Path, port: int) -> tuple[str, ...]:
+def lighthouse_command(run_dir: Path, host: str, port: int) -> tuple[str, ...]:
     """What lets the workers of a `torchft` job find each other; one runs beside every attempt."""
     return (
         sys.executable,
         "-m",
         "aryl.train.lighthouse",
+        "--host",
+        host,
         "--port",
         str(port),
         "--port-file",

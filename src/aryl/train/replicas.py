@@ -89,8 +89,7 @@ class Replica:
             from aryl.train.lighthouse import start_lighthouse
 
             self._own_lighthouse, lighthouse = start_lighthouse()
-        host = urlsplit(lighthouse).hostname or "127.0.0.1"
-        here = "127.0.0.1" if host in {"127.0.0.1", "localhost", "::1"} else socket.gethostname()
+        here = _address_towards(lighthouse)
         timeout = timedelta(seconds=timeout_s)
         self._store: Any = distributed.TCPStore(here, 0, is_master=True, wait_for_workers=False)
         if process_group is None:
@@ -199,3 +198,15 @@ class Replica:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.leave()
+
+
+def _address_towards(url: str) -> str:
+    """This machine's address on the way to another one: what others reach it by, whatever names resolve to
+    there. Nothing is sent.
+    """
+    parts = urlsplit(url)
+    host, port = parts.hostname or "127.0.0.1", parts.port or 80
+    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)
+        return str(probe.getsockname()[0])

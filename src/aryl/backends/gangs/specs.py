@@ -42,7 +42,7 @@ def lighthouse_spec(key: WorkerKey, start: Start, folders: Folders) -> WorkerSpe
     """A process that belongs to no server and holds no GPU."""
     return WorkerSpec(
         key,
-        lighthouse_command(start.run_dir, start.port),
+        lighthouse_command(start.run_dir, start.host, start.port),
         str(start.run_dir),
         worker_environment(start, Post(key.rank, "", 0, 0, 1, (), ())),
         str(folders.log(start.gang, "lighthouse")),

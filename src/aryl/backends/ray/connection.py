@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -62,6 +63,7 @@ def connect(where: RayAddress, within_s: float = CONNECT_WITHIN_S) -> Any:
             raise UnreachableError(f"no Ray cluster can be reached at {where.address}: {reason}") from None
         finally:
             pool.shutdown(wait=False)
+            _take_signals_back()
     return ray
 
 
@@ -71,6 +73,15 @@ def disconnect() -> None:
     with _guard:
         if ray.is_initialized():
             ray.shutdown()
+
+
+def _take_signals_back() -> None:
+    """Ray prints a trace of its own before it hands a signal on, as if something had gone wrong."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            handler = signal.getsignal(number)
+            if handler is not None:
+                signal.signal(number, handler)
 
 
 def _connect(ray: Any, where: RayAddress) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from aryl.backends.ray.connection import RayAddress, connect
 from aryl.backends.ray.places import is_ours
 
@@ -13,5 +15,6 @@ def clear(where: RayAddress) -> int:
 
     names = [name for name in list_named_actors() if is_ours(name)]
     for name in names:
-        ray.kill(ray.get_actor(name, namespace=where.namespace), no_restart=True)
+        with contextlib.suppress(ValueError):  # it ended by itself
+            ray.kill(ray.get_actor(name, namespace=where.namespace), no_restart=True)
     return len(names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -16,6 +17,8 @@ from aryl.errors import ArylError
 
 PATIENCE_S = 120.0
 LISTENING = re.compile(r"listening on (?P<url>http://\S+); state in (?P<state>[^\n]+)")
+# By this variable everything that a page starts is known.
+PAGE = "ARYL_PAGE"
 # Above every daemon's: the supervisor's last client.
 LAST_FENCE = 2**40
 
@@ -76,10 +79,21 @@ class PageServer:
         try:
             self.stop()
         finally:
+            self._end_what_the_page_started()
             for state in self._states:
+                if not (state / "supervisor").exists():
+                    continue
                 client = SupervisorClient.connect(state / "supervisor", LAST_FENCE, lambda _event: None)
                 client.shutdown(force=True)
                 client.close()
+
+    def _end_what_the_page_started(self) -> None:
+        """What goes on behind a command that has returned, such as a Ray cluster."""
+        mark = f"{PAGE}={self._folder}".encode()
+        for folder in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                if mark in (folder / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(folder.name), signal.SIGKILL)
 
 
 def _leads(url: str) -> bool:

@@ -26,7 +26,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.docs.serving import PageServer
+from tests.docs.serving import PAGE, PageServer
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -42,6 +42,9 @@ NOT_RUN = {
     ("README.md", "aryl trace fetch nyc_taxi"),
     ("CONTRIBUTING.md", "make test"),
     ("docs/how-to/bring-your-own-trace.md", "aryl trace fetch itp"),
+    ("docs/how-to/sweep-with-ray.md", "ray start --head --port=6379"),
+    ("docs/how-to/sweep-with-ray.md", "ray start --address=10.0.0.1:6379"),
+    ("docs/how-to/sweep-with-ray.md", "aryl simulate sweep.yaml --on ray --ray-address 10.0.0.1:6379"),
     (
         "docs/explanation/evaluation.md",
         "python -m benchmarks.evaluation --write docs/explanation/evaluation.md",
@@ -137,6 +140,7 @@ def environment_in(folder: Path, server_url: str) -> dict[str, str]:
         **os.environ,
         "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
         "XDG_CACHE_HOME": str(folder / "cache"),
+        PAGE: str(folder),
     }
     for name in ("ARYL_SERVER", "ARYL_TOKEN"):
         environment.pop(name, None)

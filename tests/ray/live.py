@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from tests.ray.raylets import RayServers
 
 from aryl.backends.ray.clear import clear
 from aryl.backends.ray.connection import RayAddress, disconnect
+from aryl.errors import UnreachableError
 
 LEASE_S = 4.0
 _numbers = itertools.count()
@@ -37,7 +39,8 @@ def cluster_on_ray(folder: Path, servers: RayServers, **config: Any) -> Iterator
         yield cluster
     finally:
         cluster.close()
-        clear(RayAddress(servers.address, namespace))
+        with contextlib.suppress(UnreachableError):  # a test may have ended the head
+            clear(RayAddress(servers.address, namespace), within_s=10.0)
         disconnect()
 
 

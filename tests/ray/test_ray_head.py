@@ -42,3 +42,12 @@ def test_workers_go_on_without_the_head_and_are_adopted_when_it_is_back(tmp_path
         view = cluster.client.job(job_id)
         assert (view.attempt, view.failures, view.preemptions) == (1, 0, 0)
         eventually(lambda: cluster.server("T1").free_gpus == 8, "its GPUs aren't free", cluster.said)
+
+
+def test_a_daemon_whose_cluster_is_gone_ends_when_it_is_told(tmp_path: Path) -> None:
+    with RayServers([RayServer("T1")]) as servers, cluster_on_ray(tmp_path, servers) as cluster:
+        job_id = cluster.submit("lost", 1, env={"STEPS": "100000", "STEP_S": "0.05"})
+        cluster.wait_workers(job_id, 1)
+        servers.kill_head()
+        eventually(lambda: not cluster.worker_pids(job_id), "its lease never ends", cluster.said)
+        assert cluster.stop() == 0

@@ -21,6 +21,8 @@ SERVE_EPILOG = """Examples:
 
   aryl serve --config cluster.yaml
 
+  aryl serve --backend ray --set ray.address=ray://head:10001
+
   aryl serve --config cluster.yaml --set listen=127.0.0.1:9000 --set policy=fifo
 """
 
@@ -29,14 +31,16 @@ def serve(
     config: Annotated[
         Path | None, typer.Option("--config", "-c", metavar="FILE.yaml", help="The configuration.")
     ] = None,
-    backend: Annotated[str | None, typer.Option(metavar="NAME", help="What runs the workers: local.")] = None,
+    backend: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What runs the workers: local or ray.")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change one key of the configuration."),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every request too.")] = False,
 ) -> None:
-    """Schedule real jobs on the GPUs of this machine, or on emulated ones, until SIGTERM or Ctrl-C.
+    """Schedule real jobs on this machine, or on the servers of a Ray cluster, until SIGTERM or Ctrl-C.
 
     Running jobs outlive it: they go on while it is away, and the next one on the same state folder adopts
     them.

@@ -86,7 +86,8 @@ class PoolConfig(Strict):
             )
         if self.names is not None and len(self.names) != self.servers:
             raise fault(f"{len(self.names)} names for {self.servers} servers", "names")
-        for gpu_type in self.speeds or {}:
+        # Those of servers that are found aren't known yet.
+        for gpu_type in self.speeds or {} if self.servers else ():
             known = list(self.gpu_types or {self.gpu_type: self.servers})
             if gpu_type not in known:
                 raise fault(

@@ -6,24 +6,30 @@ SIGTERM for itself), it prints nothing, and it doesn't end the process when the 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from aryl.errors import InputError, UnreachableError
+
+T = TypeVar("T")
 
 AUTO = "auto"
 CLIENT_SCHEME = "ray://"
 CONNECT_WITHIN_S = 30.0
+DISCONNECT_WITHIN_S = 10.0
 # Ray ends a process whose head is away for longer. A head that restarts is no reason for that.
 _PATIENCE_S = 30 * 86400
 
 _log = logging.getLogger(__name__)
 _guard = threading.Lock()
+_tries: list[Future[None]] = []  # the last one
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +53,32 @@ def load_ray() -> Any:
     return ray
 
 
+def in_thread(work: Callable[..., T], *args: Any) -> Future[T]:
+    """Do something of Ray that may block for as long as the head is away, in a thread that keeps no process
+    from ending.
+    """
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # nobody can call it off any more
+
+    def do() -> None:
+        try:
+            future.set_result(work(*args))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=do, name="ray-call", daemon=True).start()
+    return future
+
+
 def connect(where: RayAddress, within_s: float = CONNECT_WITHIN_S) -> Any:
     """Connect this process, anew if it was connected. Returns the package. Raises UnreachableError."""
     ray = load_ray()
     with _guard:
-        pool = ThreadPoolExecutor(1, thread_name_prefix="ray-connect")
+        # Ray has no second try beside one that hasn't failed yet.
+        if not _tries or _tries[-1].done():
+            _tries[:] = [in_thread(_connect, ray, where)]
         try:
-            pool.submit(_connect, ray, where).result(within_s)
+            _tries[-1].result(within_s)
         except TimeoutError:
             raise UnreachableError(
                 f"the Ray cluster at {where.address} doesn't answer within {within_s:g} s"
@@ -62,17 +87,19 @@ def connect(where: RayAddress, within_s: float = CONNECT_WITHIN_S) -> Any:
             reason = (str(error).strip().splitlines() or [repr(error)])[0]
             raise UnreachableError(f"no Ray cluster can be reached at {where.address}: {reason}") from None
         finally:
-            pool.shutdown(wait=False)
             _take_signals_back()
     return ray
 
 
-def disconnect() -> None:
-    """Let go of the cluster. Detached actors stay."""
+def disconnect(within_s: float = DISCONNECT_WITHIN_S) -> None:
+    """Let go of the cluster, or leave that to the end of the process if it takes too long. Detached actors
+    stay.
+    """
     ray = load_ray()
     with _guard:
         if ray.is_initialized():
-            ray.shutdown()
+            with contextlib.suppress(TimeoutError):
+                in_thread(ray.shutdown).result(within_s)
 
 
 def _take_signals_back() -> None:

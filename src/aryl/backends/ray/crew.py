@@ -17,12 +17,12 @@ import queue
 import threading
 import time
 from collections.abc import Coroutine, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
 from aryl.backends.gangs.crew import CrewEvent, OnEvent, ServerCame, ServerWent
-from aryl.backends.ray.connection import RayAddress, connect
+from aryl.backends.ray.connection import RayAddress, connect, in_thread
 from aryl.backends.ray.hands import Hand
 from aryl.backends.ray.places import worker_key
 from aryl.backends.ray.servers import Here, Servers, Settings
@@ -48,7 +48,6 @@ LOOK_EVERY_S = 0.5
 # The registry can't be asked for so long: perhaps the cluster is another one by now.
 ANEW_AFTER_S = 20.0
 ANSWER_WITHIN_S = 60.0
-_THREADS = 16
 
 
 class RayCrew:
@@ -84,8 +83,7 @@ class RayCrew:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         Path(settings.shared).touch()
         ray = connect(where)
-        pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="ray-crew")
-        servers = Servers(ray, settings, fence, pool)
+        servers = Servers(ray, settings, fence)
         crew = cls(servers, Records(state), on_event)
         for thread in crew._threads:
             thread.start()
@@ -140,7 +138,6 @@ class RayCrew:
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(5.0)
-        self.servers.pool.shutdown(wait=False, cancel_futures=True)
         with contextlib.suppress(OSError):
             self.records.close()
 
@@ -195,7 +192,7 @@ class RayCrew:
         """End the actor of a worker."""
         actor, hand.actor = hand.actor, None
         if actor is not None:
-            self.servers.pool.submit(self._kill, actor)
+            in_thread(self._kill, actor)
 
     def lost(self, server_id: str, node: str) -> None:
         """All that ran on an incarnation of a server is gone."""

@@ -11,11 +11,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import aryl
+from aryl.backends.ray.connection import in_thread
 from aryl.backends.ray.keeper import Keeper
 from aryl.backends.ray.places import (
     GPU_TYPE_LABEL,
@@ -75,12 +75,11 @@ class Here:
 
 @dataclass
 class Servers:
-    """See the module. Used in one event loop; `run` carries out what may block elsewhere."""
+    """See the module. Used in one event loop."""
 
     ray: Any
     settings: Settings
     fence: int
-    pool: ThreadPoolExecutor
     here: dict[str, Here] = field(default_factory=dict)
     head_address: str = ""
     registry: Any = None
@@ -93,7 +92,7 @@ class Servers:
 
     async def run(self, work: Callable[..., T], *args: Any) -> T:
         """Something of Ray that may block."""
-        return await asyncio.get_running_loop().run_in_executor(self.pool, work, *args)
+        return await asyncio.wrap_future(in_thread(work, *args))
 
     async def ask(self, method: Any, *args: Any, within_s: float = ASK_WITHIN_S) -> Any:
         """The answer of an actor's method, which is called in a thread and may raise what Ray raises."""

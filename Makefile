@@ -9,7 +9,7 @@ BENCHMARKS := $(filter-out __init__ evaluation loan_rules,$(basename $(notdir $(
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test bench evaluation loan-rules clean
+.PHONY: help demo test bench evaluation loan-rules testbed clean
 
 help:
 	@echo "make demo         see it run live, then compare FIFO with lending, with resizing and with both on synthetic jobs"
@@ -17,6 +17,7 @@ help:
 	@echo "make bench        benchmarks with budgets, and how far the reclaim rules are from the optimum"
 	@echo "make evaluation   docs/explanation/evaluation.md anew; needs ARYL_DATA, takes minutes"
 	@echo "make loan-rules   the tables of docs/explanation/forecasting.md anew; needs ARYL_DATA, takes minutes"
+	@echo "make testbed      docs/explanation/testbed.md anew: 180 jobs on 8 servers of a Ray cluster; takes 50 minutes"
 	@echo "make clean        remove .venv and everything that tools left behind"
 
 demo: $(READY)
@@ -37,6 +38,9 @@ evaluation: $(READY)
 
 loan-rules: $(READY)
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.loan_rules --write docs/explanation/forecasting.md
+
+testbed: $(READY)
+	$(BIN)/python -m benchmarks.testbed --backend ray --write docs/explanation/testbed.md
 
 # The stamp is written last, so an installation that broke off is repeated.
 $(READY): pyproject.toml

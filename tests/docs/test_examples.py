@@ -33,6 +33,11 @@ def starts(folder: Path) -> dict[str, float]:
         return {row["job_id"]: float(row["first_start_s"]) for row in csv.DictReader(file)}
 
 
+# In folders of their own, and run by tests of their own: tests/train, tests/ray/test_serve_load.py and
+# tests/ray/test_story.py, tests/live/test_testbed.py.
+ELSEWHERE = ("train", "ray", "testbed")
+
+
 def test_every_example_is_tested() -> None:
     source = Path(__file__).read_text(encoding="utf-8")
     assert [path.name for path in EXAMPLES.iterdir() if f'"{path.name}"' not in source] == []

@@ -164,6 +164,19 @@ def test_a_restart_stands_still_first_and_a_first_start_doesnt() -> None:
     assert it.next() == [ev.Finished(173.0, "A", 2)]
 
 
+def test_a_first_start_takes_what_it_is_said_to_take_by_the_size_of_the_gang() -> None:
+    overheads = Overheads(restart_s=63.0, resize_s=0.0, launch_s=2.0, launch_worker_s=0.5)
+    it = bench((spec("A", 0.0),), (100.0,), overheads)
+    it.next()
+    it.launch("A", Slot("T1", 4, 0, 1))
+    assert it.next() == [ev.Launched(4.0, "A", 1)]
+    it.wait(54.0)
+    it.stop("A")
+    it.next()
+    it.launch("A", Slot("T1", 4, 0, 1))
+    assert it.next() == [ev.Launched(117.0, "A", 2)]
+
+
 def test_a_resize_stands_still_and_its_leaving_workers_take_their_time() -> None:
     it = bench((spec("E", 0.0, 2, 4),), (100.0,), Overheads(0.0, resize_s=10.0, vacate_s=3.0))
     it.next()

@@ -39,8 +39,8 @@ _ENDLESS = (_SERVICE, _FAILURE, _DEMAND)
 class Overheads:
     """What changes cost, in seconds: standing still after a restart or a resize, the time that leaving
     workers take; where loans are confirmed, the time until the inference side lets go of a server; where
-    returns are, the time until it serves from one again; and how long a server rests after a launch has
-    failed there.
+    returns are, the time until it serves from one again; how long a server rests after a launch has failed
+    there; and how long a first launch takes, in any case and for each worker.
     """
 
     restart_s: float = 63.0
@@ -49,6 +49,12 @@ class Overheads:
     hand_over_s: float = 0.0
     load_s: float = 0.0
     rest_s: float = 5.0
+    launch_s: float = 0.0
+    launch_worker_s: float = 0.0
+
+    def until_up_s(self, attempt: int, workers: int) -> float:
+        """From the launch of an attempt with so many workers until it makes progress."""
+        return self.restart_s if attempt > 1 else self.launch_s + self.launch_worker_s * workers
 
 
 class SimDriver:
@@ -126,7 +132,7 @@ class SimDriver:
         for step in plan.steps:
             match step:
                 case Launch():
-                    wait_s = self._overheads.restart_s if step.attempt > 1 else 0.0
+                    wait_s = self._overheads.until_up_s(step.attempt, cluster.jobs[step.job_id].workers)
                     self._push(_REPORT, Launched(now + wait_s, step.job_id, step.attempt))
                     self._expect_finish(cluster.jobs[step.job_id], now + wait_s, cluster)
                 case Resize():
@@ -210,7 +216,7 @@ class SimDriver:
 
     def _up_s(self, job: Job) -> float:
         """When the job's attempt stands, a restart included."""
-        return job.launched_s + (self._overheads.restart_s if job.attempt > 1 else 0.0)
+        return job.launched_s + self._overheads.until_up_s(job.attempt, job.workers)
 
     def _expect_finish(self, job: Job, from_s: float, cluster: Cluster) -> None:
         """The job goes on at `from_s` with the workers that it has now; note when it will be done."""

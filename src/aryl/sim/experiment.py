@@ -95,6 +95,8 @@ class SimulationConfig(Strict):
     restart_s: Seconds = 63.0
     resize_s: Seconds = 10.0
     vacate_s: Seconds = 0.0
+    launch_s: Seconds = 0.0
+    launch_worker_s: Seconds = 0.0
     seed: Count = 1
     until: PositiveSeconds | None = None
     checkpoint: Checkpoint = None

@@ -113,6 +113,8 @@ def build_world(experiment: Experiment, workload: Workload, policy: Policy) -> W
             simulation.vacate_s,
             experiment.inference.drain,
             experiment.inference.load,
+            launch_s=simulation.launch_s,
+            launch_worker_s=simulation.launch_worker_s,
         ),
         until_s=simulation.until,
     )

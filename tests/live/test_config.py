@@ -168,7 +168,7 @@ def test_off_is_off_though_yaml_makes_it_false(tmp_path: Path, word: str, tokens
         (
             "kill_wait: 5s",
             "kil_wait: 5s",
-            ", line 18, kil_wait: unknown key; expected one of state, store, listen, backend, policy, "
+            ", line 18, kil_wait: unknown key; expected one of state, store, listen, backend, ray, policy, "
             "cluster, gpus, devices, inference, workdirs, kill_wait, restart_s, resize_s, vacate_s, lease, "
             "watchdog, stuck_after, quarantine, clock, tokens; did you mean 'kill_wait'?",
         ),
@@ -199,8 +199,8 @@ def test_off_is_off_though_yaml_makes_it_false(tmp_path: Path, word: str, tokens
         ),
         (
             "listen: 127.0.0.1:9000",
-            "backend: ray",
-            ", line 2, backend: wrong value (found 'ray'); expected one of local",
+            "backend: rai",
+            ", line 2, backend: wrong value (found 'rai'); expected one of local, ray; did you mean 'ray'?",
         ),
         (
             "state: var",
@@ -347,3 +347,61 @@ def test_a_configuration_with_any_value_replaced_is_one_or_an_input_error(
     else:
         assert refusal.file == str(file)
         assert "\n" not in str(refusal)
+
+
+ON_RAY = """\
+backend: ray
+ray: {address: "ray://head:10001", namespace: gpus, lease: 1m, gpu_resource: NPU}
+cluster: {training: {speeds: {A100: 2.0}}}
+inference: {ray_serve: {}}
+"""
+
+
+def test_on_ray_no_server_need_be_named(tmp_path: Path) -> None:
+    config = load_serve_config(written(tmp_path, ON_RAY))
+    assert (config.cluster.training.servers, config.cluster.inference.servers) == (0, 0)
+    assert config.cluster.training.speed_of("A100") == 2.0
+    assert config.ray.lease == 60.0
+    assert load_serve_config(None, ["backend=ray"]).cluster.server_names() == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("1m", "0.5", "line 2, ray.lease: too short a lease (found 0.5); expected at least 1 s"),
+        (
+            '"ray://head:10001"',
+            "head",
+            "line 2, ray.address: not the address of a Ray cluster (found 'head'); "
+            "expected auto, HOST:PORT or ray://HOST:PORT",
+        ),
+        (
+            "namespace: gpus",
+            "namespace: a b",
+            "line 2, ray.namespace: not a name for a namespace (found 'a b'); "
+            "expected letters, digits, '.', '_' and '-'",
+        ),
+        (
+            "backend: ray",
+            "backend: local",
+            "line 4, inference.ray_serve: Ray Serve lends its servers on Ray alone; "
+            "expected 'backend: ray', or another source of the demand",
+        ),
+        (
+            "inference: {ray_serve: {}}",
+            "gpus: real\ndevices: {T1: [0]}",
+            "line 5, devices: with 'backend: ray' servers say themselves which GPUs they have",
+        ),
+    ],
+)
+def test_what_is_wrong_about_ray_is_said_in_one_line(
+    tmp_path: Path, *, old: str, new: str, error: str
+) -> None:
+    assert old in ON_RAY
+    text = ON_RAY.replace(old, new)
+    if new == "backend: local":
+        text = text.replace("{training: {", "{training: {servers: 1, gpu_types: {A100: 1}, ")
+    file = written(tmp_path, text)
+    with pytest.raises(InputError) as caught:
+        load_serve_config(file)
+    assert str(caught.value) == f"{file}, {error}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import importlib
 import json
 import os
 import select
@@ -55,9 +56,8 @@ def descendants(pid: int) -> list[int]:
 def main() -> None:
     """Be the yard."""
     folder, wired = Path(sys.argv[1]), sys.argv[2] == "wired"
-    import ray._private.node
-    import ray._private.parameter
-
+    for name in ("node", "parameter"):
+        importlib.import_module(f"ray._private.{name}")
     gc.freeze()
     switch = None
     if wired:
@@ -169,8 +169,11 @@ def _fork_program(argv: list[str]) -> int:
 def _serve(path: Path, answers: dict[str, Callable[[Request], Request]], until: int | None) -> None:
     """Answer requests until there is something to read at `until`; reap what ends meanwhile."""
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
+        # Under its name it listens already.
+        new = path.with_suffix(".new")
+        listener.bind(str(new))
         listener.listen(16)
+        new.rename(path)
         sources: list[Any] = [listener, *([] if until is None else [until])]
         while True:
             ready = select.select(sources, [], [], _EVERY_S)[0]

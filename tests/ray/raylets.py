@@ -2,8 +2,8 @@
 
 Every server is a raylet with what it starts; all of them are on the network of this machine, or, with
 `wired=True` (for root only), each has a network of its own whose cable can be pulled. What runs on a server,
-the programs of workers too, shares its network. The head may keep its state in a Redis of ours, so that it can
-end and come back.
+the programs of workers too, shares its network. The head may keep its state in a Redis of ours, so that it
+can end and come back.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ QUICK: Mapping[str, str] = {
     "health_check_timeout_ms": "500",
     "health_check_failure_threshold": "3",
 }
+# Ray gives a raylet 30 s, which a very busy machine may need twice.
+_TOO_SLOW = "timed out during startup"
 _FOR_TESTS: Mapping[str, str] = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Two cores: no workers that nobody has asked for.
@@ -94,9 +96,10 @@ class RayServers:
     def __enter__(self) -> Self:
         self.folder = Path(tempfile.mkdtemp(prefix="rs", dir="/tmp"))
         log = self.folder / "log"
+        command = [sys.executable, "-m", "tests.ray.machines", str(self.folder)]
         with log.open("wb") as said:
             self._yard = subprocess.Popen(
-                [sys.executable, "-m", "tests.ray.machines", str(self.folder), "wired" if self.wired else "-"],
+                [*command, "wired" if self.wired else "-"],
                 cwd=_ROOT,
                 env=os.environ | _FOR_TESTS | self._settings | {"PYTHONPATH": str(_ROOT)},
                 stdin=subprocess.PIPE,
@@ -129,6 +132,12 @@ class RayServers:
     def address(self) -> str:
         """HOST:PORT of the head."""
         return str(self._up[HEAD]["address"])
+
+    @property
+    def yard(self) -> int:
+        """The process id of what holds all of it."""
+        assert self._yard is not None
+        return self._yard.pid
 
     @property
     def client_address(self) -> str:
@@ -245,9 +254,11 @@ class RayServers:
             params["external_addresses"] = [f"127.0.0.1:{self._ports['store']}"] * 2
         return params
 
-    def _started(self, name: str, answer: Path) -> Mapping[str, Any]:
+    def _started(self, name: str, answer: Path, again: bool = True) -> Mapping[str, Any]:
         wait_for(answer.exists, f"Ray on {name}", self._yard_died)
         said: dict[str, Any] = json.loads(answer.read_text())
+        if again and _TOO_SLOW in said.get("failed", ""):
+            return self._started(name, self._ask_start(name), again=False)
         _refuse(said)
         return said
 

@@ -51,9 +51,7 @@ class Switch:
     def connect(self, number: int, pid: int) -> None:
         """Lay the cable to the namespace of a process."""
         with IPRoute() as here:
-            here.link(
-                "add", ifname=f"m{number}", kind="veth", peer={"ifname": "eth0", "net_ns_pid": pid}
-            )
+            here.link("add", ifname=f"m{number}", kind="veth", peer={"ifname": "eth0", "net_ns_pid": pid})
             self._plug(here, f"m{number}")
 
     def answer(self, number: int) -> None:
@@ -96,6 +94,6 @@ def _bring_up(link: IPRoute, name: str, address: str) -> None:
     link.link("set", index=index, state="up")
 
 
-def cables(prefix: str = "aryl") -> list[str]:
-    """The cables that lead out of switches: there are none when all has been cleaned up."""
-    return [entry.name for entry in Path("/sys/class/net").iterdir() if entry.name.startswith(prefix)]
+def cable_of(yard: int) -> Path:
+    """What this machine has of the network that a process made, while there is anything of it."""
+    return Path("/sys/class/net") / f"aryl{yard}"

@@ -195,6 +195,25 @@ class ServeConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _ray_serve_is_on_ray(self) -> ServeConfig:
+        if self.inference.ray_serve is not None and self.backend != "ray":
+            raise fault(
+                "Ray Serve lends its servers on Ray alone",
+                "inference",
+                "ray_serve",
+                expected="'backend: ray', or another source of the demand",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _devices_are_of_this_machine(self) -> ServeConfig:
+        if self.devices is not None and self.backend != "local":
+            raise fault(
+                f"with 'backend: {self.backend}' servers say themselves which GPUs they have", "devices"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _devices_fit(self) -> ServeConfig:
         if self.devices is None:
             return self

@@ -259,6 +259,8 @@ class LiveDriver:
             self.inbox.put,
             [server.spec for server in cluster.servers],
         )
+        lent = [server.spec.server_id for server in cluster.servers if server.tenure is not Tenure.OWNED]
+        self._hooks.take_over(lent)
 
     def _reopen(self, lost: port.BackendLost, cluster: Cluster) -> None:
         if lost.fenced:

@@ -1,10 +1,11 @@
-"""Hand a server over to training, and back: commands of the inference side, run beside the loop.
+"""Hand a server over to training, and back, beside the loop: by commands of the inference side, or by
+something here that knows how (a *transfer*).
 
 `release` has to stop routing to the server, wait until its streams have ended, and return. If it takes longer
-than the drain limit it is killed, and then the loan is called off and the server restored, or it is handed
-over all the same, as configured; never silently. Both hooks of one server never run at once, and the last
-word counts: a server that is wanted back while it is still being released is restored without waiting for
-that.
+than the drain limit it is killed or called off, and then the loan is called off and the server restored, or
+it is handed over all the same, as configured; never silently. Both hooks of one server never run at once, and
+the last word counts: a server that is wanted back while it is still being released is restored without
+waiting for that.
 
 `restore` has to put the server back into service, and to return once it serves; or somebody else says when
 it does, as configured. One that fails is tried again for as long as the server is missing.
@@ -17,10 +18,11 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from aryl.core.cluster import Cluster
 
@@ -55,15 +57,120 @@ class Ready(Enum):
     REPORT = "report"  # the inference side, with a word of its own
 
 
+class Transfer(Protocol):
+    """Hands servers over in this process. Both may be begun again for a server, and then have to do no harm.
+
+    They return "" if all went well, else what went wrong, as the end of a sentence. Once `cancelled` is set
+    they return soon, and leave the rest to whatever is begun next. They may be called from several threads,
+    but not for one server at once.
+    """
+
+    def release(self, server_id: str, cancelled: threading.Event) -> str:
+        """Take a server out of service, until nothing of the inference side is on it and nothing can come."""
+
+    def restore(self, server_id: str, cancelled: threading.Event) -> str:
+        """Put it back, until it serves."""
+
+    def take_over(self, lent: Collection[str]) -> None:
+        """A daemon begins: these servers are lent, all others are inference's. Raises ArylError."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoanHooks:
-    """The commands; empty: nothing has to be done."""
+    """The commands; empty: nothing has to be done. A `transfer` stands for both of them."""
 
     release: Sequence[str] = ()
     restore: Sequence[str] = ()
     drain_limit_s: float = 30.0
     on_limit: OnLimit = OnLimit.CALL_OFF
     ready: Ready = Ready.HOOK
+    transfer: Transfer | None = None
+
+    def to_release(self, server_id: str) -> Errand | None:
+        """What hands a server over; None: nothing has to be done."""
+        if self.transfer is not None:
+            return _Call(self.transfer.release, server_id)
+        return _Command(self.release, server_id) if self.release else None
+
+    def to_restore(self, server_id: str) -> Errand | None:
+        """What takes it back into service; None: nothing has to be done."""
+        if self.transfer is not None:
+            return _Call(self.transfer.restore, server_id)
+        return _Command(self.restore, server_id) if self.restore else None
+
+
+class Errand(Protocol):
+    """A hook that is run once, for one server."""
+
+    def begin(self) -> str:
+        """Returns "" once it runs, or why it can't, as the end of a sentence."""
+
+    def end(self, within_s: float) -> str:
+        """Wait for it, and end it if it takes longer. Returns "", or what went wrong."""
+
+    def cancel(self) -> None:
+        """End it now. It may have ended."""
+
+
+class _Command:
+    def __init__(self, command: Sequence[str], server_id: str) -> None:
+        self._command, self._server_id = list(command), server_id
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def begin(self) -> str:
+        env = dict(os.environ) | {"ARYL_SERVER_ID": self._server_id}
+        try:
+            self._process = subprocess.Popen(
+                self._command, env=env, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        except OSError as error:
+            return f"can't be started: {error.strerror}"
+        return ""
+
+    def end(self, within_s: float) -> str:
+        assert self._process is not None
+        try:
+            code = self._process.wait(timeout=within_s)
+        except subprocess.TimeoutExpired:
+            self.cancel()
+            return f"took longer than {within_s:g} s"
+        return "" if code == 0 else f"exited with {code}"
+
+    def cancel(self) -> None:
+        if self._process is not None:
+            _kill(self._process)
+
+
+class _Call:
+    def __init__(self, function: Callable[[str, threading.Event], str], server_id: str) -> None:
+        self._function, self._server_id = function, server_id
+        self._cancelled = threading.Event()
+        self._late = False
+
+    def begin(self) -> str:
+        return ""
+
+    def end(self, within_s: float) -> str:
+        timer = threading.Timer(min(within_s, threading.TIMEOUT_MAX), self._be_late)
+        timer.daemon = True
+        timer.start()
+        try:
+            wrong = self._function(self._server_id, self._cancelled)
+        except Exception as error:
+            _log.exception("the hand-over of %s has a defect", self._server_id)
+            return f"failed with an unforeseen {type(error).__name__}"
+        finally:
+            timer.cancel()
+        if wrong and self._late:
+            return f"took longer than {within_s:g} s, and {wrong}"
+        return wrong
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    def _be_late(self) -> None:
+        self._late = True
+        self._cancelled.set()
 
 
 class HookRunner:
@@ -81,17 +188,17 @@ class HookRunner:
         self._pool = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="hook")
         self._locks: dict[str, threading.Lock] = {}
         self._words: dict[str, int] = {}  # how often something was wanted of each server
-        self._releasing: dict[str, subprocess.Popen[bytes]] = {}
-        self._restoring: dict[str, subprocess.Popen[bytes]] = {}
+        self._releasing: dict[str, Errand] = {}
+        self._restoring: dict[str, Errand] = {}
         self._closing = False
         self._guard = threading.Lock()
         self.failures = 0
 
     def release(self, server_id: str, loan: int) -> None:
         """Have a server handed over to training; `loan` tells its loans apart when the outcome is told."""
-        word = self._word(server_id)
-        if self._hooks.release:
-            self._pool.submit(self._release, server_id, word, loan)
+        word, errand = self._word(server_id), self._hooks.to_release(server_id)
+        if errand is not None:
+            self._pool.submit(self._release, server_id, word, loan, errand)
         else:
             self._released(server_id, loan, Handover.DONE, "")
 
@@ -99,19 +206,24 @@ class HookRunner:
         """Have a server taken back into service; `homecoming` tells its returns apart when the end is
         told.
         """
-        word = self._word(server_id)
-        if self._hooks.restore:
-            self._pool.submit(self._restore, server_id, word, homecoming)
+        word, errand = self._word(server_id), self._hooks.to_restore(server_id)
+        if errand is not None:
+            self._pool.submit(self._restore, server_id, word, homecoming, errand)
         else:
             self._restored(server_id, homecoming, "")
+
+    def take_over(self, lent: Collection[str]) -> None:
+        """A daemon begins: these servers are lent, all others are inference's. Raises ArylError."""
+        if self._hooks.transfer is not None:
+            self._hooks.transfer.take_over(lent)
 
     def close(self) -> None:
         """End what runs. Whoever comes next has to begin it again."""
         with self._guard:
             self._closing = True
             running = (*self._releasing.values(), *self._restoring.values())
-        for process in running:
-            _kill(process)
+        for errand in running:
+            errand.cancel()
         self._pool.shutdown(cancel_futures=True)
 
     def _word(self, server_id: str) -> int:
@@ -120,16 +232,16 @@ class HookRunner:
             self._words[server_id] = word = self._words.get(server_id, 0) + 1
             void = self._releasing.get(server_id)
         if void is not None:
-            _kill(void)
+            void.cancel()
         return word
 
     def _is_void(self, server_id: str, word: int) -> bool:
         return self._closing or self._words[server_id] != word
 
-    def _release(self, server_id: str, word: int, loan: int) -> None:
+    def _release(self, server_id: str, word: int, loan: int, errand: Errand) -> None:
         within_s = self._hooks.drain_limit_s
         with self._lock_of(server_id):
-            wrong = self._run(self._hooks.release, server_id, word, within_s, self._releasing)
+            wrong = self._run(errand, server_id, word, within_s, self._releasing)
         if self._is_void(server_id, word):
             _log.info("the release of %s isn't wanted any more", server_id)
         elif not wrong:
@@ -141,9 +253,9 @@ class HookRunner:
             _log.warning("the loan of %s is called off: its release %s", server_id, wrong)
             self._released(server_id, loan, Handover.CALLED_OFF, f"its release {wrong}")
 
-    def _restore(self, server_id: str, word: int, homecoming: int) -> None:
+    def _restore(self, server_id: str, word: int, homecoming: int, errand: Errand) -> None:
         with self._lock_of(server_id):
-            wrong = self._run(self._hooks.restore, server_id, word, RESTORE_WITHIN_S, self._restoring)
+            wrong = self._run(errand, server_id, word, RESTORE_WITHIN_S, self._restoring)
         if self._closing:
             return
         if wrong:
@@ -154,36 +266,23 @@ class HookRunner:
             self._restored(server_id, homecoming, wrong)
 
     def _run(
-        self,
-        command: Sequence[str],
-        server_id: str,
-        word: int,
-        within_s: float,
-        running: dict[str, subprocess.Popen[bytes]],
+        self, errand: Errand, server_id: str, word: int, within_s: float, running: dict[str, Errand]
     ) -> str:
         """Empty if all went well or nothing was wanted any more, else what went wrong, as the end of a
         sentence.
         """
-        env = dict(os.environ) | {"ARYL_SERVER_ID": server_id}
-        with self._guard:  # so that whoever makes it void finds either no process or this one
+        with self._guard:  # so that whoever makes it void finds either no errand or this one
             if self._is_void(server_id, word):
                 return ""
-            try:
-                process = subprocess.Popen(
-                    list(command), env=env, stdin=subprocess.DEVNULL, start_new_session=True
-                )
-            except OSError as error:
-                return f"can't be started: {error.strerror}"
-            running[server_id] = process
+            wrong = errand.begin()
+            if wrong:
+                return wrong
+            running[server_id] = errand
         try:
-            code = process.wait(timeout=within_s)
-        except subprocess.TimeoutExpired:
-            _kill(process)
-            return f"took longer than {within_s:g} s"
+            return errand.end(within_s)
         finally:
             with self._guard:
                 del running[server_id]
-        return "" if code == 0 else f"exited with {code}"
 
     def _lock_of(self, server_id: str) -> threading.Lock:
         with self._guard:

@@ -12,10 +12,16 @@ from pydantic import model_validator
 
 from aryl.files.fields import UNFIT, PositiveSeconds, Section, Share, Text, choice, fault
 from aryl.files.inference_fields import ORACLE, LendingFields, Points
-from aryl.live.source_config import FileConfig, PrometheusConfig, SourceConfig, with_absolute_paths
+from aryl.live.source_config import (
+    FileConfig,
+    PrometheusConfig,
+    RayServeConfig,
+    SourceConfig,
+    with_absolute_paths,
+)
 from aryl.wire.job_file_fields import Command, argument_vector
 
-_DEMANDS = ("curve", "points", "prometheus", "file")
+_DEMANDS = ("curve", "points", "prometheus", "file", "ray_serve")
 
 
 class Hooks(Section):
@@ -46,15 +52,17 @@ class LiveInference(LendingFields):
     """What is known of the inference demand, and what may be lent. Times in seconds.
 
     A `curve` or `points` are replayed on the clock of the server; `prometheus` or a `file` are asked again
-    and again. Without any of these the inference side reports, and until its first word it needs all of its
-    servers. What is older than `stale_after` counts for nothing. `ready`: a server that came home serves once
-    its restore hook has ended well, or once the inference side has said so.
+    and again, and so is `ray_serve`, which also hands its servers over, without hooks. Without any of these
+    the inference side reports, and until its first word it needs all of its servers. What is older than
+    `stale_after` counts for nothing. `ready`: a server that came home serves once its restore hook has ended
+    well, or once the inference side has said so.
     """
 
     curve: Text | None = None
     points: Points | None = None
     prometheus: PrometheusConfig | None = None
     file: FileConfig | None = None
+    ray_serve: RayServeConfig | None = None
     interpolate: Annotated[Literal["step", "line"], choice("step", "line")] = "step"
     peak: Share = 0.95
     interval: PositiveSeconds = 300.0
@@ -85,7 +93,7 @@ class LiveInference(LendingFields):
         source = self.source
         if source is None:
             return self
-        longest_s = source.every + (source.timeout if isinstance(source, PrometheusConfig) else 0.0)
+        longest_s = source.longest_s
         if longest_s >= self.stale_after:
             raise fault(
                 "a demand would be too old before the next one is read",
@@ -95,15 +103,32 @@ class LiveInference(LendingFields):
             )
         return self
 
+    @model_validator(mode="after")
+    def _ray_serve_hands_its_servers_over(self) -> LiveInference:
+        if self.ray_serve is None:
+            return self
+        for name in ("release", "restore"):
+            if getattr(self.hooks, name) is not None:
+                raise fault("Ray Serve is emptied without hooks", "hooks", name, expected="no such command")
+        if self.hooks.on_limit == "force":
+            # A replica that still stands there has the GPUs, so no worker could start.
+            raise fault(
+                "a server of Ray Serve can't be lent with replicas on it",
+                *("hooks", "on_limit"),
+                expected="call-off",
+                found="force",
+            )
+        return self
+
     @property
     def source(self) -> SourceConfig | None:
         """What is polled."""
-        return self.prometheus if self.prometheus is not None else self.file
+        return next((found for found in (self.prometheus, self.file, self.ray_serve) if found), None)
 
     @property
     def confirms_returns(self) -> bool:
         """Whether somebody says when a server that came home serves again."""
-        return self.ready == "report" or self.hooks.restore is not None
+        return self.ready == "report" or self.hooks.restore is not None or self.ray_serve is not None
 
 
 def with_inference_paths(inference: Any, folder: str) -> Any:

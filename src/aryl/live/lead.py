@@ -174,7 +174,7 @@ class Lead:
 
         def events(_: Cluster, now_s: float) -> Sequence[Event]:
             measured_s = min(self.clock.at(seen.measured_unix_s), now_s)
-            return self.desk.told(Word(measured_s, seen.need, seen.forecast), now_s)
+            return self.desk.told(Word(measured_s, seen.need, seen.forecast, hosting=seen.hosting), now_s)
 
         self.driver.inbox.put(Happened(events))
 

@@ -19,13 +19,15 @@ def _address(value: object) -> str:
     if value == LOCAL:
         return LOCAL
     if not isinstance(value, str) or not _ADDRESS.fullmatch(value):
-        raise fault("not the address of a Ray cluster", expected="auto, HOST:PORT or ray://HOST:PORT")
+        raise fault(
+            "not the address of a Ray cluster", expected="auto, HOST:PORT or ray://HOST:PORT", found=value
+        )
     return value
 
 
 def _namespace(value: object) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise fault("not a name for a namespace", expected="letters, digits, '.', '_' and '-'")
+        raise fault("not a name for a namespace", expected="letters, digits, '.', '_' and '-'", found=value)
     return value
 
 

@@ -10,16 +10,22 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
-from aryl.files.fields import UNFIT, PositiveSeconds, Section, choice, fault
+from aryl.backends.ray.serve.controller import ANSWER_WITHIN_S
+from aryl.backends.ray.serve.pool import RESOURCE, ServePool
+from aryl.files.fields import UNFIT, PositiveSeconds, Section, Text, choice, fault
+from aryl.live.hooks import RESTORE_WITHIN_S
 from aryl.live.sources.demand_file import FileSource
 from aryl.live.sources.observation import Source, Unit
 from aryl.live.sources.prometheus import PrometheusSource
+from aryl.live.sources.ray_serve import RayServeSource
 from aryl.wire.job_file_fields import clean_path, path_text
 
 MOST_S = 86400.0
+ALL_APPLICATIONS = "all"
 MOST_QUERY_BYTES = 4096  # it becomes part of an address, and proxies take 8 KiB of one
 
 _EXPECTED_URL = "an address such as http://prometheus:9090"
+_RESOURCE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
 _API = re.compile(r"/api/v1(/query)?/*$")
 _PATHS = (("prometheus", "token_file"), ("prometheus", "ca_file"), ("file", "path"))
 
@@ -65,6 +71,18 @@ def _at_most_a_day(value: float) -> float:
     return value
 
 
+def _within_the_hour(value: float) -> float:
+    if value >= RESTORE_WITHIN_S:
+        raise fault("wrong value", expected="less than an hour")
+    return value
+
+
+def _resource(value: object) -> str:
+    if not isinstance(value, str) or not _RESOURCE.fullmatch(value) or value in ("CPU", "GPU", "memory"):
+        raise fault("not the name of a resource of one's own", expected=f"a name such as {RESOURCE}")
+    return value
+
+
 _Path = Annotated[str, PlainValidator(_path)]
 _Query = Annotated[str, PlainValidator(_query)]
 _Pause = Annotated[PositiveSeconds, AfterValidator(_at_most_a_day)]
@@ -87,6 +105,11 @@ class PrometheusConfig(Section):
     timeout: _Pause = 10.0
     token_file: _Path | None = None
     ca_file: _Path | None = None
+
+    @property
+    def longest_s(self) -> float:
+        """Between two of its words, if all goes well."""
+        return self.every + self.timeout
 
     @model_validator(mode="before")
     @classmethod
@@ -113,11 +136,45 @@ class FileConfig(Section):
     unit: _Unit = "servers"
     every: _Pause = 5.0
 
+    @property
+    def longest_s(self) -> float:
+        """Between two of its words, if all goes well."""
+        return self.every
 
-SourceConfig = PrometheusConfig | FileConfig
+
+class RayServeConfig(Section):
+    """Ray Serve, in the Ray cluster of the backend: it is asked what it needs, and emptied server by server.
+
+    `application`: the one that counts for the need; `all` of them. `resource`: what its replicas ask for, one
+    unit for each GPU, and what only inference servers have. `ready_within`: how long replicas may take to
+    serve on a server that came home, until that counts as a failure, and is tried again.
+    """
+
+    application: Text = ALL_APPLICATIONS
+    every: _Pause = 2.0
+    resource: Annotated[str, PlainValidator(_resource)] = RESOURCE
+    ready_within: Annotated[PositiveSeconds, AfterValidator(_within_the_hour)] = 600.0
+
+    @property
+    def longest_s(self) -> float:
+        """Between two of its words, if all goes well."""
+        return self.every + ANSWER_WITHIN_S
 
 
-def source_of(config: SourceConfig) -> Source:
+SourceConfig = PrometheusConfig | FileConfig | RayServeConfig
+
+
+def serve_pool_of(config: RayServeConfig, gpu_resource: str = "GPU") -> ServePool:
+    """The pool that Ray Serve is. It isn't asked for anything yet."""
+    return ServePool(
+        None if config.application == ALL_APPLICATIONS else config.application,
+        resource=config.resource,
+        gpu_resource=gpu_resource,
+        ready_within_s=config.ready_within,
+    )
+
+
+def source_of(config: SourceConfig, gpu_resource: str = "GPU") -> Source:
     """What is configured. Raises InputError for certificates that can't be read, and without httpx."""
     match config:
         case PrometheusConfig():
@@ -132,6 +189,8 @@ def source_of(config: SourceConfig) -> Source:
             )
         case FileConfig():
             return FileSource(config.path, Unit(config.unit))
+        case RayServeConfig():
+            return RayServeSource(serve_pool_of(config, gpu_resource))
         case _:
             assert_never(config)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from aryl.live.clock import WallClock
 from aryl.live.config import ServeConfig
 from aryl.live.demand import InferenceDesk, ReplayedNeed
 from aryl.live.hooks import LoanHooks, OnLimit, Ready
-from aryl.live.source_config import source_of
+from aryl.live.source_config import serve_pool_of, source_of
 from aryl.live.sources.observation import Observation, in_servers
 from aryl.live.sources.poller import Poller
 from aryl.policies.policy import Policy
@@ -57,8 +58,8 @@ def declare(config: ServeConfig) -> ClusterDeclared:
 
 
 def check_same_cluster(cluster: Cluster, declared: ClusterDeclared) -> None:
-    """Raise InputError if the journal was written for other servers than the configuration has, or counts
-    them otherwise.
+    """Raise InputError if the journal was begun with other servers than the configuration has, or counts
+    them otherwise. Servers that have joined since aren't the configuration's, and stay.
     """
     if cluster.accounting is not declared.accounting:
         raise InputError(
@@ -67,7 +68,7 @@ def check_same_cluster(cluster: Cluster, declared: ClusterDeclared) -> None:
             found=declared.accounting.value,
             expected=f"{cluster.accounting.value}, or another store and state folder",
         )
-    before = [server.spec for server in cluster.servers]
+    before = [server.spec for server in cluster.servers[: cluster.declared_servers]]
     if before == list(declared.servers):
         return
     old = {spec.server_id: spec for spec in before}
@@ -123,13 +124,22 @@ class Yardstick:
     """Whether a job could ever run here, asked of an empty cluster. Needs the owner's lock."""
 
     def __init__(self, declared: ClusterDeclared, policy: Policy) -> None:
-        self._policy = policy
-        self._empty = Cluster(policy.order)
-        evolve(self._empty, declared)
+        self._declared, self._policy = declared, policy
+        self._servers = declared.servers
+        self._begin()
+
+    def _begin(self) -> None:
+        self._empty = Cluster(self._policy.order)
+        evolve(self._empty, replace(self._declared, servers=self._servers))
         self._known: dict[object, bool] = {}
 
-    def could_ever_start(self, spec: JobSpec) -> bool:
-        """Whether the gang fits when nothing else is there."""
+    def could_ever_start(self, spec: JobSpec, servers: Sequence[ServerSpec] | None = None) -> bool:
+        """Whether the gang fits when nothing else is there. `servers`: all that there are now, up or down;
+        None: as before, at first those that were declared.
+        """
+        if servers is not None and tuple(servers) != self._servers:
+            self._servers = tuple(servers)
+            self._begin()
         shape = (spec.min_workers, spec.gpus_per_worker, spec.fungible, spec.heterogeneous, spec.gpu_types)
         if shape not in self._known:
             if len(self._known) > 10_000:
@@ -148,7 +158,7 @@ def inference_desk(config: ServeConfig, clock: WallClock, give_back: GiveBack) -
         inference.interval,
         give_back.longest_s,
         inference.lead,
-        inference.settle,
+        0.0 if oracle else inference.settle,  # one who knows what comes needn't wait and see
         headroom_rule(inference.headroom, pool.servers)
         if not oracle
         else FixedHeadroom(_declared_headroom(config)),
@@ -178,7 +188,7 @@ def demand_poller(config: ServeConfig, told: Callable[[Observation], None]) -> P
     if source is None:
         return None
     return Poller(
-        source_of(source),
+        source_of(source, config.ray.gpu_resource),
         source.every,
         lambda seen: told(in_servers(seen, pool.servers, pool.gpus_per_server)),
     )
@@ -202,14 +212,15 @@ def _replayed_need(config: ServeConfig) -> Need | None:
 
 
 def loan_hooks(config: ServeConfig) -> LoanHooks:
-    """The commands that hand servers over."""
-    hooks = config.inference.hooks
+    """What hands servers over."""
+    hooks, ray_serve = config.inference.hooks, config.inference.ray_serve
     return LoanHooks(
         hooks.release_command or (),
         hooks.restore_command or (),
         hooks.drain_limit,
         OnLimit(hooks.on_limit),
         Ready(config.inference.ready),
+        None if ray_serve is None else serve_pool_of(ray_serve, config.ray.gpu_resource),
     )
 
 
@@ -218,7 +229,7 @@ def check_machine(config: ServeConfig) -> None:
     inference_desk(config, WallClock(0.0), give_back(config))
     if config.inference.source is not None:
         source_of(config.inference.source).close()
-    if config.gpus == "real":
+    if config.gpus == "real" and config.backend == "local":
         Devices(gpu_indices(config), Nvml())
 
 

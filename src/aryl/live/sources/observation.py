@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol, assert_never
 
+from aryl.core.model import Hosting
+
 
 class Unit(Enum):
     """What a need is counted in. A share is one of the inference pool, 1.0 all of it."""
@@ -19,13 +21,15 @@ class Unit(Enum):
 class Observation:
     """A need, and perhaps the highest that is to be expected, in `unit`; finite and not negative.
 
-    `measured_unix_s` is when it was measured, which may be long before it was read.
+    `measured_unix_s` is when it was measured, which may be long before it was read. `hosting` says where
+    replicas stand, if that is known.
     """
 
     measured_unix_s: float
     need: float
     unit: Unit
     forecast: float | None = None
+    hosting: tuple[Hosting, ...] = ()
 
 
 class Source(Protocol):

@@ -16,6 +16,7 @@ lent with a replica on it: for that the gates answer, which need nothing of Serv
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -44,35 +45,35 @@ class ServeController:
         return self._find() is not None
 
     def details(self) -> Mapping[str, Any]:
-        """All about its applications. Raises UnreachableError."""
-        found: Mapping[str, Any] = self._ask(lambda controller: controller.get_serve_instance_details)
+        """All about its applications. Raises ArylError."""
+        found: Mapping[str, Any] = json.loads(self._inside(_details_inside()))
         return found
 
     def requests(self) -> dict[tuple[str, str], float]:
         """Requests under way and waiting of each deployment that is autoscaled, by application and name.
         Raises UnreachableError.
         """
-        got = self._inside("the requests of deployments can't be seen", _requests_inside())
+        got = self._if_possible("the requests of deployments can't be seen", _requests_inside())
         return got if isinstance(got, dict) else {}
 
     def vacate(self, server_ids: Collection[str]) -> None:
         """Have replicas move away from these servers, and from no others. Raises UnreachableError."""
-        self._inside(
+        self._if_possible(
             "no replica can be moved away from a server", _vacating_inside(), SERVER_LABEL, sorted(server_ids)
         )
 
-    def _inside(self, otherwise: str, function: Callable[..., Any], *args: Any) -> Any:
+    def _if_possible(self, otherwise: str, function: Callable[..., Any], *args: Any) -> Any:
         """What a function says in the controller; None if it doesn't find there what it needs."""
         try:
-            return self._ask(lambda controller: controller.__ray_call__, function, *args)
-        except ArylError:
+            return self._inside(function, *args)
+        except UnreachableError:
             raise
-        except Exception as error:
+        except ArylError as error:
             with self._guard:
-                known, _ = otherwise in self._complained, self._complained.add(otherwise)
+                known = otherwise in self._complained
+                self._complained.add(otherwise)
             if not known:
-                reason = (str(error).strip().splitlines() or [""])[-1]
-                _log.warning("this version of Ray Serve is another one, %s: %s", otherwise, reason)
+                _log.warning("this is another version of Ray Serve, %s: %s", otherwise, error)
             return None
 
     def _find(self) -> Any:
@@ -81,22 +82,35 @@ class ServeController:
         except ValueError:
             return None
 
-    def _ask(self, method: Callable[[Any], Any], *args: Any) -> Any:
-        from ray.exceptions import GetTimeoutError, RayActorError, RaySystemError
+    def _inside(self, function: Callable[..., Any], *args: Any) -> Any:
+        """What a function says in the controller. Raises UnreachableError, and ArylError if it fails."""
+        from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
         try:
             controller = self._find()
             if controller is None:
                 raise UnreachableError("Ray Serve doesn't run in this cluster")
-            return self._ray.get(method(controller).remote(*args), timeout=ANSWER_WITHIN_S)
-        except (GetTimeoutError, RayActorError, RaySystemError, ConnectionError) as error:
+            return self._ray.get(controller.__ray_call__.remote(function, *args), timeout=ANSWER_WITHIN_S)
+        except (GetTimeoutError, RayActorError, ConnectionError) as error:
             raise UnreachableError(
                 f"the controller of Ray Serve doesn't answer ({type(error).__name__})"
             ) from None
+        except RayError as error:
+            reason = (str(error).strip().splitlines() or [repr(error)])[-1]
+            raise ArylError(f"the controller of Ray Serve: {reason}") from None
 
 
-# Both are made anew inside a function, so that they are sent as they are: Serve's controller may not have
-# this package.
+# Each is made anew inside a function, so that it is sent as it is: Serve's controller may not have this
+# package. What comes back is plain, so that this process needn't load Serve.
+
+
+def _details_inside() -> Callable[..., Any]:
+    def details(controller: Any) -> str:
+        import json
+
+        return json.dumps(controller.get_serve_instance_details(), default=str)
+
+    return details
 
 
 def _requests_inside() -> Callable[..., Any]:

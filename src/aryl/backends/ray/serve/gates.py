@@ -80,7 +80,7 @@ def see_gates(ray: Any, resource: str) -> Gates:
 
 
 def close_gates(ray: Any, resource: str, server: InferenceServer, gates: Gates, free: int) -> None:
-    """Ask for all units of a server for which there is no gate yet. So many are `free`, as far as is known."""
+    """Ask for all units of a server that have no gate yet. So many are `free`, as far as is known."""
     missing = server.units - sum(gate.units for gate in gates.of(server.server_id))
     at_once = max(min(free, missing), 0)
     for units in ([at_once] if at_once else []) + [1] * (missing - at_once):

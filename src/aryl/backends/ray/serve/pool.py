@@ -1,8 +1,8 @@
 """The inference pool that Ray Serve is: heard, emptied server by server, and given servers back.
 
-Everything is seen anew each time, from Ray and from Serve, and what a server's gates say is what is wanted of
-it. So nothing has to be remembered: a daemon that takes over, or a controller of Serve that comes back, is put
-right by the next look.
+Everything is seen anew each time, from Ray and from Serve, and what a server's gates say is what is wanted
+of it. So nothing has to be remembered: a daemon that takes over, or a controller of Serve that comes back, is
+put right by the next look.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,8 +69,10 @@ class ServePool:
             raise ArylError(f"no server of the Ray cluster has {self._resource}")
         with _telling:
             gates = see_gates(ray, self._resource)
-            sight = self._sight(ray, gates)
+            details = self._serve(ray).details()
+            sight = self._sight(ray, gates, details)
             self._ask_to_vacate(ray, servers, gates)
+        self._check_application(details)
         if sight.uncounted:
             raise ArylError(sight.uncounted)
         if sight.unsure:
@@ -95,7 +98,7 @@ class ServePool:
                     if gates.shut(server):
                         self._ask_to_vacate(ray, self._servers(ray), gates)
                         return ""
-                    sight = self._sight(ray, gates) if self._serve(ray).running() else Sight(())
+                    sight = self._sight_if_any(ray, gates)
                     if sight.uncounted:
                         return f"failed: {sight.uncounted}"
                     close_gates(ray, self._resource, server, gates, _free(server, gates, sight))
@@ -120,8 +123,7 @@ class ServePool:
                     open_gates(ray, gates, server_id)
                     servers = self._servers(ray)
                     gates = see_gates(ray, self._resource)
-                    running = self._serve(ray).running()
-                    sight = self._sight(ray, gates) if running else Sight(())
+                    sight = self._sight_if_any(ray, gates)
                     self._ask_to_vacate(ray, servers, gates)
                 server = servers.get(server_id)
                 if server is None:
@@ -136,6 +138,22 @@ class ServePool:
                 return why
             cancelled.wait(LOOK_EVERY_S)
         return why
+
+    def take_over(self, lent: Collection[str]) -> None:
+        """Close the servers that are `lent`, and open all others: whatever an earlier daemon has left, and
+        whatever Ray has lost. Raises ArylError.
+        """
+        ray = self._connected()
+        servers = self._servers(ray)
+        with _telling:
+            gates = see_gates(ray, self._resource)
+            for server_id in sorted({gate.server_id for gate in gates.gates} - set(lent)):
+                _log.info("server %s is inference's, and opened", server_id)
+                open_gates(ray, gates, server_id)
+            for server_id in lent:
+                if server_id in servers:
+                    close_gates(ray, self._resource, servers[server_id], gates, 0)
+            self._ask_to_vacate(ray, servers, see_gates(ray, self._resource))
 
     def _connected(self) -> Any:
         """Ray, which would start a cluster of its own if it were asked without a connection."""
@@ -159,9 +177,22 @@ class ServePool:
                 found[name] = InferenceServer(name, node["NodeID"], units)
         return found
 
-    def _sight(self, ray: Any, gates: Gates) -> Sight:
+    def _sight(self, ray: Any, gates: Gates, details: Mapping[str, Any]) -> Sight:
+        return sight_of(
+            details,
+            gates.groups,
+            self._serve(ray).requests(),
+            resource=self._resource,
+            gpu_resource=self._gpu_resource,
+            application=self._application,
+        )
+
+    def _sight_if_any(self, ray: Any, gates: Gates) -> Sight:
+        """Nothing is to be seen of Serve where it doesn't run."""
         serve = self._serve(ray)
-        details = serve.details()
+        return self._sight(ray, gates, serve.details()) if serve.running() else Sight(())
+
+    def _check_application(self, details: Mapping[str, Any]) -> None:
         applications = details.get("applications", {})
         if self._application is not None and self._application not in applications:
             raise InputError(
@@ -171,14 +202,6 @@ class ServePool:
                 expected="the name of an application, or all",
                 nearest=nearest_word(self._application, applications),
             )
-        return sight_of(
-            details,
-            gates.groups,
-            serve.requests(),
-            resource=self._resource,
-            gpu_resource=self._gpu_resource,
-            application=self._application,
-        )
 
     def _ask_to_vacate(self, ray: Any, servers: dict[str, InferenceServer], gates: Gates) -> None:
         serve = self._serve(ray)

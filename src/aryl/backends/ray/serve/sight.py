@@ -2,7 +2,8 @@
 
 A deployment needs the replicas that Serve's autoscaler has settled on, or more if the requests that are under
 way and waiting call for more already: Serve takes its time (`upscale_delay_s`), and giving a server back
-takes some, too. One without autoscaling needs the replicas that it was deployed with.
+takes some, too. Where a policy of one's own says what requests call for, only its word counts. One without
+autoscaling needs the replicas that it was deployed with.
 
 A need is counted in servers, by the part of a server that a replica makes unusable for others like it: of
 replicas with 3 GPUs one server with 4 takes one, so each counts as a whole server.
@@ -17,6 +18,7 @@ from enum import Enum
 from typing import Any
 
 _ALMOST = 1e-9
+_SERVES_OWN = "ray.serve.autoscaling_policy:default_autoscaling_policy"
 
 
 class Stage(Enum):
@@ -77,7 +79,7 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """Serve at one moment. `uncounted`: why the loans can't be trusted to see all replicas; empty: they can."""
+    """Serve at one moment. `uncounted`: why not all that it needs can be counted; empty: it can."""
 
     deployments: tuple[Deployment, ...]
     uncounted: str = ""
@@ -154,16 +156,20 @@ def sight_of(
             units = math.fsum(bundle.get(resource, 0) for bundle in bundles)
             target = int(found["target_num_replicas"])
             counts = application is None or app_name == application
-            wanted = max(target, _called_for(config, requests.get((app_name, name)))) if counts else 0
+            own_policy = bool((app.get("deployed_app_config") or {}).get("autoscaling_policy"))
+            called_for = 0 if own_policy else _called_for(config, requests.get((app_name, name)))
+            wanted = max(target, called_for) if counts else 0
             replicas = tuple(_replica(one, units, groups) for one in found.get("replicas", ()))
             deployments.append(Deployment(title, units, target, wanted, replicas))
     return Sight(tuple(deployments), _uncounted(uncounted, resource))
 
 
 def _called_for(config: Mapping[str, Any], requests: float | None) -> int:
-    """How many replicas the requests call for now, within the limits of the deployment."""
+    """How many replicas the requests call for now, within its limits; 0: that is for others to say."""
     scaling = config.get("autoscaling_config")
     if not scaling or not requests:
+        return 0
+    if scaling.get("policy", {}).get("policy_function", _SERVES_OWN) != _SERVES_OWN:
         return 0
     each = scaling.get("target_ongoing_requests") or 1.0
     return int(min(math.ceil(requests / each - _ALMOST), scaling.get("max_replicas", 1)))

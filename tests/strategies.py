@@ -66,6 +66,10 @@ class Case:
         """The world of one run; jobs that could never run are refused at the door."""
         empty = Cluster(policy.order)
         evolve(empty, self.declared)
+        for event in self.script:
+            # A job may wait for a server that is still to come.
+            if isinstance(event, ev.ServersJoined | ev.ServerLost):
+                evolve(empty, event)
         arrivals: list[ev.Event] = [
             ev.Submitted(spec.submit_s, spec)
             if policy.could_ever_start(empty, spec)
@@ -173,6 +177,36 @@ def _script(
 
 
 @st.composite
+def _joins(draw: st.DrawFn, *, lending: bool) -> list[ev.Event]:
+    """Servers that join, alone or several at once; some are lost and come back, as they were or with other
+    GPUs.
+    """
+    events: list[ev.Event] = []
+    for number in range(draw(st.sampled_from((0, 0, 1, 2)))):
+        pool = Pool.INFERENCE if lending and draw(st.booleans()) else Pool.TRAINING
+        kinds = ("T4", "K80", "V100") if pool is Pool.INFERENCE else ("V100", "A100")
+
+        def spec(name: str, pool: Pool = pool, kinds: tuple[str, ...] = kinds) -> ServerSpec:
+            kind = draw(st.sampled_from(kinds))
+            return ServerSpec(name, pool, kind, draw(st.sampled_from((4, 8, 2))), _SPEEDS[kind])
+
+        names = [f"N{number}{twin}" for twin in range(draw(st.sampled_from((1, 1, 2))))]
+        specs = tuple(spec(name) for name in names)
+        at = draw(_MOMENTS)
+        events.append(ev.ServersJoined(at, specs))
+        if draw(st.booleans()):
+            continue
+        lost_s = at + draw(st.sampled_from((0.0, 10.0, 35.0)))
+        back_s = lost_s + draw(st.sampled_from((0.0, 1.0, 10.0)))
+        events.append(ev.ServerLost(lost_s, names[0]))
+        if draw(st.booleans()):
+            events.append(ev.ServersJoined(back_s, (spec(names[0]),)))
+        elif draw(st.booleans()):
+            events.append(ev.ServerReturned(back_s, names[0]))
+    return events
+
+
+@st.composite
 def _hosting(draw: st.DrawFn, inference: tuple[ServerSpec, ...]) -> tuple[Hosting, ...]:
     """Where replicas stand: on some of the servers, and now and then more than fits there."""
     named = draw(st.lists(st.sampled_from(inference), unique=True, max_size=len(inference)))
@@ -253,7 +287,11 @@ def cases(
         declared,
         specs,
         {spec.job_id: duration_s for spec, duration_s in drawn},
-        draw(_script(servers, specs)),
+        tuple(
+            sorted(
+                [*draw(_script(servers, specs)), *draw(_joins(lending=lending))], key=lambda event: event.at
+            )
+        ),
         draw(_demand(inference, limited=limited)) if inference else (),
         overheads,
     )

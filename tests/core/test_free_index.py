@@ -89,6 +89,28 @@ def test_training_servers_have_one_lane() -> None:
     assert (index.lane[0], index.free[0]) == (0, 2)
 
 
+def test_what_can_be_filled_is_counted_server_by_server_of_one_shelf() -> None:
+    index = FreeIndex(SHELVES, SERVERS)
+    for place, free in enumerate((8, 8, 5)):
+        index.put(place, 0, free)
+    index.put(3, LANES_PER_SHELF + Content.EMPTY, 4)
+    index.put(4, LANES_PER_SHELF + Content.BASE, 3)
+    fillings = (0, 0, 0, 3, 4, 4, 6, 7, 8)  # by workers of 3 and 4 GPUs
+    assert (index.shelf_filled(0, fillings), index.shelf_filled(1, fillings)) == (8 + 8 + 4, 4 + 3)
+
+
+def test_a_shelf_that_comes_later_is_behind_the_others_and_one_that_is_known_is_found() -> None:
+    index = FreeIndex(SHELVES, 2)
+    index.put(0, 0, 8)
+    fork = index.fork()
+    assert [index.shelf_number(shelf) for shelf in SHELVES] == [0, 1]
+    assert index.shelf_number(Shelf(False, "A100", 2, 2.0)) == 2
+    index.add_place()
+    index.put(2, 2 * LANES_PER_SHELF, 2)
+    assert (index.shelf_free(0), index.shelf_free(2), index.free) == (8, 2, [8, 0, 2])
+    assert (len(fork.free), len(fork.buckets), fork.shelves) == (2, 2 * LANES_PER_SHELF, SHELVES)
+
+
 @given(places=st.sets(st.integers(0, 2000), min_size=1))
 def test_lowest_is_the_first_place_of_a_mask(places: set[int]) -> None:
     assert lowest(sum(1 << place for place in places)) == min(places)

@@ -112,6 +112,17 @@ CORRUPTIONS: dict[str, tuple[Callable[[Cluster], None], str]] = {
         "free index is stale: buckets",
     ),
     "flexible by shelf": (_set("shelf_flexible", [0, 0]), "flexible GPUs are stale"),
+    "place": (_set("T2.place", 0), "T2 stands in the wrong place"),
+    "shelf": (_set("T2.shelf", 1), "T2 stands on the wrong shelf"),
+    "shelves": (
+        _call(lambda cluster: setattr(cluster.free, "shelves", cluster.free.shelves[:1] * 2)),
+        "the shelves are stale",
+    ),
+    "servers by name": (_call(lambda cluster: cluster.server_by_id.pop("T2")), "servers by name are stale"),
+    "what jobs accept": (
+        _call(lambda cluster: cluster._stands.update({(1, (), False): ()})),
+        "the shelves that jobs accept are stale",
+    ),
     "flexible_mask": (_set("flexible_mask", 0), "flexible_mask is stale"),
     "on_loan_mask": (_set("on_loan_mask", 0), "on_loan_mask is stale"),
     "reclaiming_mask": (_set("reclaiming_mask", 1), "reclaiming_mask is stale"),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.core.helpers import cluster_of, commit, happen, job, run, stop, submit
 
 from aryl.backends import port
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster
 from aryl.core.evolve import evolve
-from aryl.core.model import Health, Slot
+from aryl.core.model import Health, Pool, ServerSpec, Slot
 from aryl.core.plan import Cause
 from aryl.live.facts import WITHOUT_NOTICE, Interpreter
 from aryl.live.learning import Learner
@@ -139,6 +143,138 @@ def test_a_server_that_is_up_already_is_nothing_new(interpreter: Interpreter, cl
     # And one of which the state knows that it is down, also in a new daemon.
     happen(cluster, ev.ServerLost(NOW_S, "T2"))
     assert heard(interpreter, port.ServerUp(HEARD_UNIX_S, "T2"), cluster) == [ev.ServerReturned(NOW_S, "T2")]
+
+
+NEW = ServerSpec("N1", Pool.TRAINING, "A100", 4, 2.0)
+
+
+def joined(spec: ServerSpec) -> port.ServerJoined:
+    return port.ServerJoined(HEARD_UNIX_S, spec)
+
+
+def test_a_server_that_nobody_knew_joins_once(interpreter: Interpreter, cluster: Cluster) -> None:
+    assert heard(interpreter, joined(NEW), cluster) == [ev.ServersJoined(NOW_S, (NEW,))]
+    assert heard(interpreter, joined(NEW), cluster) == []
+    happen(cluster, ev.ServersJoined(NOW_S, (NEW,)))
+    assert heard(interpreter, joined(NEW), cluster) == []
+    assert heard(interpreter, port.ServerDown(0.0, "N1"), cluster) == [ev.ServerLost(NOW_S, "N1")]
+    assert heard(interpreter, joined(NEW), cluster) == [ev.ServerReturned(NOW_S, "N1")]
+
+
+def test_a_server_that_the_journal_knows_doesnt_join_again(
+    interpreter: Interpreter, cluster: Cluster
+) -> None:
+    declared = cluster.server_by_id["T1"].spec
+    assert heard(interpreter, joined(declared), cluster) == []
+    happen(cluster, ev.ServerLost(NOW_S, "T1"))
+    assert heard(interpreter, joined(declared), cluster) == [ev.ServerReturned(NOW_S, "T1")]
+
+
+def test_a_server_of_which_nobody_has_said_what_it_has_is_left_alone(
+    interpreter: Interpreter, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    for fact in (
+        port.ServerUp(0.0, "N1"),
+        port.ServerDown(0.0, "N1"),
+        port.ServerStuck(0.0, "N1", True),
+        port.ServerStuck(0.0, "N1", False),
+    ):
+        assert heard(interpreter, fact, cluster) == []
+    assert "server N1 is talked about, but nobody has said what it has" in caplog.text
+
+
+def test_a_server_that_joined_may_be_another_machine_when_it_comes_back(
+    interpreter: Interpreter, cluster: Cluster
+) -> None:
+    other = replace(NEW, gpus=8)
+    happen(cluster, ev.ServersJoined(NOW_S, (NEW,)), ev.ServerLost(NOW_S, "N1"))
+    assert heard(interpreter, joined(other), cluster) == [ev.ServersJoined(NOW_S, (other,))]
+    # Nobody had noticed that the old one was gone, and nothing of ours was on it.
+    assert heard(interpreter, joined(NEW), cluster) == [
+        ev.ServerLost(NOW_S, "N1"),
+        ev.ServersJoined(NOW_S, (NEW,)),
+    ]
+
+
+def test_while_workers_are_on_it_a_server_is_what_it_was(
+    interpreter: Interpreter, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    happen(cluster, ev.ServersJoined(NOW_S, (NEW,)))
+    run(cluster, job("n", 1, gpu_types=(("A100", 1.0),)), Slot("N1", 1, 0, 1))
+    assert heard(interpreter, joined(replace(NEW, gpus=8)), cluster) == []
+    assert "server N1 has 8 A100 GPUs of speed 2 in the training pool now, not 4 A100" in caplog.text
+    commit(cluster, stop(cluster, "n"))
+    assert heard(interpreter, joined(replace(NEW, gpus=8)), cluster) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (
+            ServerSpec("T1", Pool.TRAINING, "V100", 4),
+            "T1, with 4 V100 GPUs in .* it was declared with 8 V100",
+        ),
+        (ServerSpec("N1", Pool.INFERENCE, "A100", 4, 2.0), "it belongs to the training pool"),
+        (ServerSpec("N2", Pool.TRAINING, "A100", 0), "N2, .* can't join: it needs at least one GPU"),
+    ],
+)
+def test_a_server_that_cant_join_is_an_error_in_the_log_and_counts_as_lost(
+    interpreter: Interpreter, caplog: pytest.LogCaptureFixture, spec: ServerSpec, words: str
+) -> None:
+    cluster = cluster_of(1)
+    happen(cluster, ev.ServersJoined(0.0, (NEW,)))
+    known = spec.server_id in cluster.server_by_id
+    assert heard(interpreter, joined(spec), cluster) == [ev.ServerLost(NOW_S, spec.server_id)] * known
+    assert heard(interpreter, joined(spec), cluster) == []
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+    assert re.search(words, caplog.text)
+
+
+_SPECS = st.builds(
+    ServerSpec,
+    st.sampled_from(("T1", "N1", "N2")),
+    st.sampled_from((Pool.TRAINING, Pool.TRAINING, Pool.INFERENCE)),
+    st.just("V100"),
+    st.sampled_from((8, 8, 4)),
+)
+_SAID = st.one_of(
+    _SPECS.map(joined),
+    _SPECS.map(lambda spec: port.ServerUp(0.0, spec.server_id)),
+    _SPECS.map(lambda spec: port.ServerDown(0.0, spec.server_id)),
+    st.builds(port.ServerStuck, st.just(0.0), st.sampled_from(("T1", "N1", "N2")), st.booleans()),
+)
+
+
+def _believed(believed: dict[str, tuple[ServerSpec, bool]], fact: port.Fact, fixed: str) -> None:
+    """What is to be believed of the servers once a fact is known; `fixed` was declared."""
+    match fact:
+        case port.ServerJoined(server=spec) if spec.server_id not in believed:
+            believed[spec.server_id] = (spec, True)
+        case port.ServerJoined(server=spec):
+            old, _ = believed[spec.server_id]
+            other = spec.pool is not old.pool or spec.server_id == fixed
+            believed[spec.server_id] = (old, False) if spec != old and other else (spec, True)
+        case port.ServerUp(server_id=name) | port.ServerDown(server_id=name) if name in believed:
+            believed[name] = (believed[name][0], isinstance(fact, port.ServerUp))
+        case _:
+            pass
+
+
+@settings(max_examples=200, deadline=None)
+@given(looks=st.lists(st.lists(_SAID, max_size=6), max_size=6))
+def test_whatever_is_heard_of_servers_in_one_look_only_what_can_be_is_told(
+    looks: Sequence[Sequence[port.Fact]],
+) -> None:
+    cluster = cluster_of(1)
+    interpreter = Interpreter(Troubles(QuarantineRule()), Watchdog(60.0), Learner())
+    believed = {"T1": (cluster.servers[0].spec, True)}
+    for facts in looks:
+        # All of a look is interpreted before any of it has changed the state.
+        events = [event for fact in facts for event in heard(interpreter, fact, cluster)]
+        happen(cluster, *events)
+        for fact in facts:
+            _believed(believed, fact, "T1")
+        assert {server.spec.server_id: (server.spec, server.up) for server in cluster.servers} == believed
 
 
 def test_a_report_is_a_sign_of_life_and_may_teach(interpreter: Interpreter, cluster: Cluster) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.core.helpers import job
 
 from aryl.core.cluster import Cluster
-from aryl.core.events import ClusterDeclared, DemandReported, LendingLimited
+from aryl.core.events import ClusterDeclared, DemandReported, LendingLimited, ServerLost, ServersJoined
 from aryl.core.evolve import evolve
 from aryl.core.model import Accounting, Pool, ServerSpec
 from aryl.errors import InputError
@@ -132,6 +132,38 @@ def test_another_cluster_is_refused_with_what_is_different(
     )
 
 
+def test_servers_that_have_joined_are_nothing_that_a_configuration_has_to_name() -> None:
+    cluster = cluster_from(DECLARED)
+    found = ServerSpec("T3", Pool.TRAINING, "V100", 4)
+    evolve(cluster, ServersJoined(1.0, (found,)))
+    world.check_same_cluster(cluster, DECLARED)
+    with pytest.raises(InputError, match="with the new T3"):
+        world.check_same_cluster(cluster, replace(DECLARED, servers=(*DECLARED.servers, found)))
+    with pytest.raises(InputError, match="without I2"):
+        world.check_same_cluster(cluster, replace(DECLARED, servers=DECLARED.servers[:3]))
+    # Nor do other rules need them.
+    evolve(cluster, replace(DECLARED, at=2.0, resize_s=9.0))
+
+
+def test_a_gang_is_measured_against_the_servers_that_there_are_now() -> None:
+    yardstick = world.Yardstick(DECLARED, parse_policy("aryl"))
+    cluster = cluster_from(DECLARED)
+    large, other = job("a", 12), job("b", 1, gpu_types=(("A100", 1.0),))
+
+    def servers() -> list[ServerSpec]:
+        return [server.spec for server in cluster.servers]
+
+    assert not yardstick.could_ever_start(large, servers())
+    evolve(cluster, ServersJoined(1.0, (ServerSpec("T3", Pool.TRAINING, "V100", 4),)))
+    evolve(cluster, ServerLost(1.0, "T3"))  # it may come back
+    assert yardstick.could_ever_start(large, servers())
+    assert yardstick.could_ever_start(large)
+    assert not yardstick.could_ever_start(other, servers())
+    evolve(cluster, ServersJoined(2.0, (ServerSpec("T3", Pool.TRAINING, "A100", 2, 2.0),)))
+    assert yardstick.could_ever_start(other, servers())
+    assert not yardstick.could_ever_start(large, servers())
+
+
 def test_a_gang_is_measured_against_an_empty_cluster() -> None:
     yardstick = world.Yardstick(DECLARED, parse_policy("aryl"))
     types = (("V100", 1.0), ("T4", 1.0))
@@ -148,6 +180,29 @@ def test_a_gang_is_measured_against_an_empty_cluster() -> None:
 def desk_of(config: ServeConfig) -> InferenceDesk:
     """Its clock begins at midnight, UTC."""
     return world.inference_desk(config, WallClock(0.0, config.clock.speed), world.give_back(config))
+
+
+@pytest.mark.parametrize(("written", "before", "after"), [("50%", 1.0, 2.0), (1, 1.0, 1.0)])
+def test_a_headroom_in_percent_follows_the_servers_that_join_and_leave(
+    written: object, before: float, after: float
+) -> None:
+    desk = desk_of(config({"headroom": written, "settle": 0}))
+    cluster = cluster_from(DECLARED)
+    desk.take_over(cluster)
+
+    def kept() -> float | None:
+        (report,) = desk.told(Word(0.0, 0.0), 0.0)
+        assert isinstance(report, DemandReported)
+        return report.headroom_servers
+
+    assert kept() == before
+    joining = (ServerSpec("I3", Pool.INFERENCE, "T4", 2, 0.5), ServerSpec("T3", Pool.TRAINING, "V100", 4))
+    evolve(cluster, ServersJoined(0.0, joining))
+    assert kept() == after
+    evolve(cluster, ServerLost(0.0, "I3"))
+    assert kept() == before
+    evolve(cluster, ServerLost(0.0, "I2"))
+    assert kept() == before
 
 
 def test_without_a_curve_the_inference_side_reports_and_its_word_grows_old_in_cluster_time() -> None:
@@ -226,7 +281,15 @@ def test_what_is_polled_is_told_in_servers(tmp_path: Path) -> None:
     poller = world.demand_poller(config({"file": {"path": str(file), "unit": "gpus"}}), told.append)
     assert poller is not None
     poller.poll()
-    assert told == [Observation(1.7e9, 1.5, Unit.SERVERS, 2.0)]
+    assert told == [Observation(1.7e9, 3.0, Unit.GPUS, 4.0)]
+    cluster = Cluster(parse_policy("fifo").order)
+    evolve(cluster, world.declare(config({})))
+    assert world.of_the_pool(told[0], cluster) == Observation(1.7e9, 1.5, Unit.SERVERS, 2.0)
+    # A pool that has grown counts as it is: 2, 2 and 8 GPUs.
+    evolve(cluster, ServersJoined(1.0, (ServerSpec("I9", Pool.INFERENCE, "T4", 8),)))
+    assert world.of_the_pool(told[0], cluster).need == pytest.approx(3.0 / 4.0)
+    half = Observation(1.7e9, 0.5, Unit.SHARE)
+    assert world.of_the_pool(half, cluster).need == pytest.approx(1.5)
     poller.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -42,6 +43,27 @@ def test_the_static_value_favours_the_long_job() -> None:
     # B's 120 worker-seconds on three workers; A's 300 on five, and on six from then on.
     assert ends == pytest.approx((40.0 + 100.0 / 6, 40.0))
     assert sum(ends) / 2 == pytest.approx(48.3, abs=0.05)
+
+
+@pytest.mark.parametrize("most", [3, 4, 5])
+def test_workers_of_different_sizes_fill_the_servers_in_one_pass(most: int) -> None:
+    """With 4 + 3 of 8 GPUs on one server and 3 + 3 on another, more is full than workers of 3 GPUs could
+    fill.
+    """
+    scene = Scene(*servers(3))
+    scene.submit("A", 1, most, gpus_per_worker=3, estimate_s=10.0)
+    scene.submit("B", 1, 2, gpus_per_worker=4, estimate_s=10.0)
+    scene.carry_out()
+    assert sizes(scene) == {"A": min(most, 4), "B": 2}
+
+
+def test_whatever_the_sizes_of_workers_the_first_pass_leaves_nothing_to_the_second() -> None:
+    for sizes_of_two in product((2, 3, 4, 5), (2, 3, 4, 5), (2, 5), (2, 5)):
+        first_gpus, second_gpus, first_most, second_most = sizes_of_two
+        scene = Scene(*servers(3))
+        scene.submit("A", 1, first_most, gpus_per_worker=first_gpus, estimate_s=10.0)
+        scene.submit("B", 1, second_most, gpus_per_worker=second_gpus, estimate_s=10.0)
+        scene.carry_out()  # comes to rest, or raises
 
 
 def test_everybody_gets_all_when_there_is_enough() -> None:

@@ -51,6 +51,7 @@ class Accounts:
         self.jobs: dict[str, _Job] = {}
         self.servers: dict[str, ServerSpec] = {}
         self.accounting = Accounting.MORE_GPUS
+        self.fastest = 1.0  # of all servers that there ever were
         self.claims: dict[str, Claim] = {}
         self.recalled: set[str] = set()
         self.finish_s: dict[str, float] = {}
@@ -62,6 +63,10 @@ class Accounts:
             case ev.ClusterDeclared():
                 self.accounting = event.accounting
                 self.servers = {server.server_id: server for server in event.servers}
+                self.fastest = max((server.speed for server in event.servers), default=1.0)
+            case ev.ServersJoined():
+                self.servers |= {server.server_id: server for server in event.servers}
+                self.fastest = max([self.fastest, *(server.speed for server in event.servers)])
             case ev.Submitted(job=spec):
                 self.jobs[spec.job_id] = _Job(spec, event.at, most=spec.max_workers)
                 self.submit_s[spec.job_id] = event.at
@@ -231,7 +236,6 @@ class Accounts:
     def _best_rate(self, job: _Job) -> float:
         spec, best = job.spec, 1.0
         if self.accounting is Accounting.SLOWER:
-            speeds = {server.gpu_type: server.speed for server in self.servers.values()}
-            best = max([best, *speeds.values(), *(speed for _, speed in spec.gpu_types)])
+            best = max([best, self.fastest, *(speed for _, speed in spec.gpu_types)])
         most = max(spec.speedup(job.most), spec.speedup(spec.min_workers))
         return best * most / spec.speedup(spec.min_workers)

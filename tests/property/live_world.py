@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from aryl.core import events as ev
 from aryl.core.cluster import Cluster, Job
-from aryl.core.model import LIVE_STATES, Health, Hosting, JobSpec, Pool, Slot
+from aryl.core.model import LIVE_STATES, Health, Hosting, JobSpec, Pool, ServerSpec, Slot
 from aryl.core.plan import Launch, Loan, Plan, Reclaim, Release, Reserve, Resize, Return, Stop
 from aryl.core.speedup import LINEAR, Amdahl
 from aryl.policies.policy import Policy
@@ -51,6 +51,8 @@ class LiveWorld:
         self._said: list[ev.Event] = []
         self._occupied: dict[tuple[str, int], _Occupied] = {}
         self._next_s: float | None = None
+        self._joined = 0
+        self._batch: list[ev.Event] = []  # what happens at this instant
         self.asked: set[str] = set()  # servers of which an operator has ever asked something
         self.most_leaving = 0
 
@@ -64,7 +66,7 @@ class LiveWorld:
         if deadline_s < self._next_s:
             return ()
         at, self._next_s = self._next_s, None
-        batch: list[ev.Event] = []
+        batch = self._batch = []
         while self._moves and (not batch or self._moves[0].wait_s == 0.0):
             event = _MOVES[self._moves[0].kind](self, self._moves.pop(0), at)
             batch.append(event or ev.Tick(at))
@@ -260,6 +262,27 @@ class LiveWorld:
             return ev.ServerReturned(at, lost[move.which % len(lost)])
         return ev.ServerLost(at, self._server_id(move))
 
+    def join(self, move: Move, at: float) -> ev.Event | None:
+        """A server joins that nobody knew; or one that had joined, and is lost, is another machine now."""
+        cluster = self._cluster
+        moved = {getattr(event, "server_id", "") for event in self._batch}
+        moved |= {
+            one.server_id
+            for said in self._batch
+            if isinstance(said, ev.ServersJoined)
+            for one in said.servers
+        }
+        known = [one.spec for one in cluster.servers[cluster.declared_servers :] if not one.up]
+        known = [spec for spec in known if spec.server_id not in moved]
+        if known and move.size % 2:
+            old = known[move.which % len(known)]
+            name, pool = old.server_id, old.pool
+        else:
+            self._joined += 1
+            name, pool = f"N{self._joined}", (Pool.TRAINING, Pool.INFERENCE)[move.size // 2 % 2]
+        kind, speed = (("V100", 1.0), ("A100", 2.0), ("T4", 0.5))[move.which % 3]
+        return ev.ServersJoined(at, (ServerSpec(name, pool, kind, (4, 8, 2)[move.which // 3 % 3], speed),))
+
     def drain(self, move: Move, at: float) -> ev.Event | None:
         """An operator drains a server, with or without a deadline, or stops that."""
         server_id = self._server_id(move)
@@ -319,7 +342,7 @@ class LiveWorld:
         cluster, size = self._cluster, move.size
         return ev.ClusterDeclared(
             at,
-            tuple(server.spec for server in cluster.servers),
+            tuple(server.spec for server in cluster.servers[: cluster.declared_servers]),
             cluster.accounting,
             cluster.resize_s,
             cluster.restart_s,
@@ -355,6 +378,7 @@ _MOVES: dict[str, Callable[[LiveWorld, Move, float], ev.Event | None]] = {
     "tell": LiveWorld.tell,
     "health": LiveWorld.health,
     "power": LiveWorld.power,
+    "join": LiveWorld.join,
     "drain": LiveWorld.drain,
     "ask": LiveWorld.ask,
     "call-off": LiveWorld.call_off,

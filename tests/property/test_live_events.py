@@ -18,7 +18,7 @@ from aryl.core import upkeep
 from aryl.core.cluster import Cluster
 from aryl.core.evolve import evolve
 from aryl.core.invariants import verify
-from aryl.core.model import Health, Hosting, JobState, Slot, Tenure
+from aryl.core.model import Health, Hosting, JobState, Pool, ServerSpec, Slot, Tenure
 from aryl.core.plan import Loan, Plan
 from aryl.core.speedup import Amdahl
 from aryl.errors import IllegalTransitionError
@@ -129,7 +129,16 @@ _NUMBERS = st.sampled_from((0.0, 1.0, 7.5, 1e9, float("inf")))
 _COUNTS = st.integers(0, 3)
 _AT = st.sampled_from((0.0, 1.0, 1.0, 1.0, 50.0, float("nan")))
 _SLOTS = st.lists(st.builds(Slot, _SERVERS, _COUNTS, _COUNTS, st.integers(1, 2)), max_size=3).map(tuple)
+_ANY_SERVER = st.builds(
+    ServerSpec,
+    st.sampled_from(("T1", "I3", "N1", "N2")),
+    st.sampled_from(Pool),
+    st.sampled_from(("V100", "T4")),
+    st.integers(-1, 4),
+    st.sampled_from((1.0, 0.5, 0.0, float("nan"), float("inf"))),
+)
 _ANY_EVENT = st.one_of(
+    st.builds(ev.ServersJoined, _AT, st.lists(_ANY_SERVER, max_size=2).map(tuple)),
     st.builds(ev.CancelRequested, _AT, _NAMES),
     st.builds(ev.LimitsChanged, _AT, _NAMES, _COUNTS, st.integers(0, 9)),
     st.builds(ev.Launched, _AT, _NAMES, _COUNTS),

@@ -15,6 +15,7 @@ from aryl.live.sources.ray_serve import RayServeSource
 def load(tmp_path: Path, inference: str) -> ServeConfig:
     file = tmp_path / "cluster.yaml"
     file.write_text(
+        "backend: ray\n"
         "cluster:\n"
         "  training: {servers: 1, gpus_per_server: 4}\n"
         "  inference: {servers: 2, gpus_per_server: 4}\n"

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from aryl.core import events as ev
 from aryl.core.invariants import verify
-from aryl.core.model import LIVE_STATES, JobState, Pool, Slot, Tenure
+from aryl.core.model import LIVE_STATES, JobState, Pool, ServerSpec, Slot, Tenure
 from aryl.core.plan import Cause, Loan, Reclaim, Return
 from aryl.report.files import write_run
 
@@ -37,6 +37,7 @@ class Walk:
         self.drive, self.random = drive, random
         self.held: dict[float, Held] = {}
         self.waited_s: dict[str, float] = defaultdict(float)
+        self.owned = [(0.0, server.spec) for server in drive.cluster.servers]  # since when
 
     def run(self, steps: int) -> None:
         acts = (
@@ -55,6 +56,7 @@ class Walk:
             self.give_back,
             self.lose,
             self.find,
+            self.join,
             self.need,
         )
         for _ in range(steps):
@@ -199,6 +201,19 @@ class Walk:
             if not server.up:
                 self.drive.happens(ev.ServerReturned(self.drive.now_s, server.spec.server_id))
 
+    def join(self) -> None:
+        """Servers of both pools, up to four."""
+        known = len(self.drive.cluster.servers)
+        if known < 8 and self.random.random() < 0.2:
+            spec = self.random.choice(
+                (
+                    ServerSpec(f"T{known}", Pool.TRAINING, "V100", 8),
+                    ServerSpec(f"I{known}", Pool.INFERENCE, "T4", 8, 0.5),
+                )
+            )
+            self.owned.append((self.drive.now_s, spec))
+            self.drive.happens(ev.ServersJoined(self.drive.now_s, (spec,)))
+
     def need(self) -> None:
         self.drive.need(self.random.choice((0, 0.5, 1, 2)))
 
@@ -266,7 +281,12 @@ def test_the_files_say_what_the_cluster_held(new_drive: Callable[..., Drive], se
             for row in schedule
             if row["pool"] == "training"
         )
-        share = busy / (16 * (last_s - first_s)) if last_s > first_s else 0.0
+        owned_gpu_s = sum(
+            spec.gpus * max(0.0, last_s - max(since_s, first_s))
+            for since_s, spec in walk.owned
+            if spec.pool is Pool.TRAINING
+        )
+        share = busy / owned_gpu_s if last_s > first_s else 0.0
         assert outcome.usage.training == pytest.approx(share)
 
     summary = outcome.summary()

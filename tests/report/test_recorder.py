@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from aryl.core import events as ev
-from aryl.core.model import JobSpec, Slot
+from aryl.core.model import JobSpec, Pool, ServerSpec, Slot
 from aryl.core.plan import Cause, Launch, Loan, Reclaim, Return
 from aryl.report.outcome import DEMANDS, Outcome, Spread
 
@@ -308,6 +308,48 @@ def test_a_server_that_is_down_is_missing_where_inference_needs_it(new_drive: Ca
     outcome = drive.outcome()
     assert outcome.totals.inference_shortfall_server_s == 20.0
     assert outcome.usage.inference == pytest.approx((16 * 20 + 8 * 20) / (16 * 40))
+
+
+def test_a_server_that_joins_is_capacity_from_then_on(new_drive: Callable[..., Drive]) -> None:
+    drive = new_drive(1, 1)
+    drive.need(1)
+    drive.submit("A", 8)
+    drive.launch("A", Slot("T1", 8, 0, 1))
+    drive.now_s = 30.0
+    training = ServerSpec("T2", Pool.TRAINING, "A100", 16, 2.0)
+    drive.happens(ev.ServersJoined(30.0, (training, ServerSpec("I2", Pool.INFERENCE, "T4", 24, 0.5))))
+    drive.need(2)
+    drive.plan(Loan("I2"))
+    drive.submit("F", 4, fungible=True)
+    drive.launch("F", Slot("I2", 4, 0, 2))
+    drive.now_s = 40.0
+    drive.submit("B", 8)
+    outcome = drive.outcome()
+    assert [server.server_id for server in outcome.servers] == ["T1", "I1", "T2", "I2"]
+    owned = {"training": 8 * 40 + 16 * 10, "inference": 8 * 40 + 24 * 10}
+    # Inference needs 8 GPUs, then two servers of 16 GPUs on average, of which one is lent.
+    used = {"training": 8 * 40, "inference": 8 * 30 + (16 + 8) * 10}
+    assert outcome.usage._asdict() == pytest.approx(
+        {pool: used[pool] / owned[pool] for pool in owned}
+        | {"overall": sum(used.values()) / sum(owned.values())}
+    )
+    assert rows(outcome)[-1] == ("F", 1, "I2", "base", 4, 8, 30.0, 40.0)
+    assert outcome.series.need_gpus.tolist() == [8.0, 32.0]
+    assert outcome.totals.inference_shortfall_server_s == 10.0
+
+
+def test_a_server_that_comes_back_with_other_gpus_counts_as_what_it_is_now(
+    new_drive: Callable[..., Drive],
+) -> None:
+    drive = new_drive(1)
+    drive.happens(ev.ServersJoined(0.0, (ServerSpec("T2", Pool.TRAINING, "V100", 8),)))
+    drive.submit("A", 8)
+    drive.launch("A", Slot("T1", 8, 0, 1))
+    drive.happens(ev.ServerLost(10.0, "T2"))
+    drive.happens(ev.ServersJoined(20.0, (ServerSpec("T2", Pool.TRAINING, "V100", 24),)))
+    drive.now_s = 40.0
+    drive.submit("B", 8)
+    assert drive.outcome().usage.training == pytest.approx(8 * 40 / (16 * 20 + 32 * 20))
 
 
 def test_changed_limits_change_what_a_worker_is(new_drive: Callable[..., Drive]) -> None:

@@ -78,6 +78,7 @@ EVENTS: tuple[ev.Event, ...] = (
         1,
         6,
     ),
+    ev.ServersJoined(0.5, (ServerSpec("T2", Pool.TRAINING, "A100", 4, 2.0),)),
     ev.Submitted(1.0, JOB),
     ev.Submitted(1.0, JobSpec("B", 4, 1.0, 1, 1, speedup=Amdahl(0.25))),
     ev.Refused(1.0, "C", "too large"),

@@ -86,7 +86,11 @@ def _questions(draw: st.DrawFn) -> tuple[Case, JobSpec]:
             specs=(*known, spec),
             durations_s=durations_s,
             # Jobs in it may not have been submitted.
-            script=tuple(one for one in case.script if one.at < at_s and hasattr(one, "server_id")),
+            script=tuple(
+                one
+                for one in case.script
+                if one.at < at_s and (isinstance(one, ev.ServersJoined) or hasattr(one, "server_id"))
+            ),
             demand=tuple(one for one in case.demand if one.at < at_s),
             overheads=replace(case.overheads, vacate_s=0.0),
         ),

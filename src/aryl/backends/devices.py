@@ -25,8 +25,8 @@ class Devices:
             self.check(nvml.count)
 
     def add(self, server_id: str, gpus: int) -> None:
-        """A server with this many GPUs, unless it is known."""
-        if server_id not in self._indices:
+        """A server with this many GPUs. One that comes back may have another number of them."""
+        if len(self._indices.get(server_id, ())) != gpus:
             self._indices[server_id] = tuple(range(gpus))
             self._held.setdefault(server_id, set())
 

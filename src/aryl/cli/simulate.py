@@ -33,6 +33,13 @@ class Scenario(str, Enum):  # noqa: UP042 - Typer shows the plain words of a str
     ideal = "ideal"
 
 
+class Engine(str, Enum):  # noqa: UP042 - as above
+    """What the runs of a sweep are spread over."""
+
+    processes = "processes"
+    ray = "ray"
+
+
 def simulate(
     file: Annotated[
         Path | None,
@@ -80,10 +87,22 @@ def simulate(
     jobs_in_parallel: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Runs at the same time. Default: one for each CPU.")
     ] = None,
+    on: Annotated[
+        Engine, typer.Option(help="Runs in processes here, or on the CPUs of a Ray cluster.")
+    ] = Engine.processes,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="HOST:PORT of a Ray cluster's head, or ray://HOST:PORT. Default: RAY_ADDRESS, else a Ray "
+            "of its own on this machine.",
+        ),
+    ] = None,
 ) -> None:
     """Simulate jobs on two pools of servers under one or several policies."""
     from aryl.cli.settings import Flags, source_from
 
+    cluster = _ray_cluster(on, ray_address)
     source = source_from(
         file,
         Flags(
@@ -108,7 +127,24 @@ def simulate(
         journal=journal,
         report=report,
         processes=jobs_in_parallel,
+        ray_address=cluster,
     )
+
+
+def _ray_cluster(on: Engine, address: str | None) -> str | None:
+    """Where the runs go; None: into processes here. Raises InputError for what can't work."""
+    if on is Engine.processes:
+        if address is not None:
+            raise InputError("is for runs on Ray", file="--ray-address", expected="--on ray as well")
+        return None
+    from aryl.backends.ray.sweep import LOCAL, check_address
+
+    if find_spec("ray") is None:
+        raise InputError("needs Ray", file="--on", found="ray", expected="pip install 'aryl[ray]' first")
+    flag = "RAY_ADDRESS" if address is None else "--ray-address"
+    address = address or os.environ.get("RAY_ADDRESS") or LOCAL
+    check_address(address, flag)
+    return address
 
 
 def run_experiment(
@@ -120,8 +156,12 @@ def run_experiment(
     journal: Path | None = None,
     report: Path | None = None,
     processes: int | None = None,
+    ray_address: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Run an experiment with its sweep, write and print the results, and return the summaries."""
+    """Run an experiment with its sweep, write and print the results, and return the summaries.
+
+    `processes` at the same time; in processes of this machine, or on the Ray cluster at `ray_address`.
+    """
     from aryl.cli.parallel import Task, run_all
     from aryl.cli.progress import Bars
     from aryl.cli.staging import Staging
@@ -157,7 +197,13 @@ def run_experiment(
             for index, (label, point, policy) in enumerate(runs)
         ]
         with Bars([task.label for task in tasks]) as bars:
-            results = run_all(tasks, processes or default_processes(experiment, len(tasks)), bars.report)
+            if ray_address is None:
+                count = processes or default_processes(experiment, len(tasks))
+                results = run_all(tasks, count, bars.report)
+            else:
+                from aryl.cli.sweep_on_ray import run_all_on_ray
+
+                results = run_all_on_ray(tasks, ray_address, at_once=processes, report=bars.report, tell=note)
         summaries: list[dict[str, Any]] = [
             {**result.summary, **({"sweep": label} if label else {})}
             for result, (label, _, _) in zip(results, runs, strict=True)

@@ -177,6 +177,7 @@ class Cluster:
         self.most_lent_servers: int | None = None  # as declared
         self.lending_limit: int | None = None  # as a calendar says at the moment
 
+        self.declared_servers: int | None = None  # the first so many are those of the declaration
         self.servers: list[Server] = []
         self.server_by_id: dict[str, Server] = {}
         self.free = FreeIndex((), 0)
@@ -216,8 +217,12 @@ class Cluster:
         key = (spec.gpus_per_worker, spec.gpu_types, spec.fungible)
         found = self._stands.get(key)
         if found is None:
-            found = self._stands[key] = tuple(self._find_stands(spec))
+            found = self._stands[key] = self.find_stands(spec)
         return found
+
+    def forget_stands(self) -> None:
+        """The shelves have changed. For `evolve`."""
+        self._stands.clear()
 
     def stand_on(self, spec: JobSpec, shelf: int) -> Stand | None:
         """How this job's workers stand on a shelf, or None if the shelf doesn't accept them."""
@@ -240,7 +245,11 @@ class Cluster:
             project,
         )
 
-    def _find_stands(self, spec: JobSpec) -> Iterator[Stand]:
+    def find_stands(self, spec: JobSpec) -> tuple[Stand, ...]:
+        """What `stands` remembers, worked out anew."""
+        return tuple(self._look_for_stands(spec))
+
+    def _look_for_stands(self, spec: JobSpec) -> Iterator[Stand]:
         accepted = dict(spec.gpu_types)
         ranked = sorted(
             enumerate(self.free.shelves), key=lambda pair: (pair[1].loaned, -pair[1].speed, pair[0])
@@ -299,6 +308,17 @@ class Cluster:
         """Inference servers that are up, at home and in service."""
         away = self.on_loan_mask | self.reclaiming_mask | self.restoring_mask
         return (self.inference_mask & ~away).bit_count()
+
+    @property
+    def inference_pool(self) -> int:
+        """Servers that the inference pool counts as its own: those that were declared, and those that joined
+        and haven't left.
+        """
+        declared = self.declared_servers or 0
+        return sum(
+            server.spec.pool is Pool.INFERENCE and (server.up or server.place < declared)
+            for server in self.servers
+        )
 
     @property
     def kept_servers(self) -> float:

@@ -44,6 +44,16 @@ class ClusterDeclared:
 
 
 @dataclass(frozen=True, slots=True)
+class ServersJoined:
+    """Servers are part of the cluster from now on, up and empty, behind those that are there. One that joined
+    before, was lost, and has other GPUs now is named again: it keeps its name, its pool and its place.
+    """
+
+    at: float
+    servers: tuple[ServerSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Submitted:
     """A job was accepted."""
 
@@ -343,6 +353,7 @@ class PlanCommitted:
 
 Event = (
     ClusterDeclared
+    | ServersJoined
     | Submitted
     | Refused
     | CancelRequested

@@ -13,7 +13,6 @@ from aryl.core import events as ev
 from aryl.core.cluster import Cluster, Demand, Job
 from aryl.core.evolve_plan import drop_claim, drop_claims_on, evolve_step
 from aryl.core.evolve_server import evolve_server
-from aryl.core.free_index import FreeIndex, Shelf
 from aryl.core.gang import (
     dismiss,
     drop_slot,
@@ -25,7 +24,8 @@ from aryl.core.gang import (
     release_leaving,
     to_state,
 )
-from aryl.core.model import LIVE_STATES, JobSpec, JobState, Pool, ServerSpec, allowed_size, largest_allowed
+from aryl.core.joining import declare, join
+from aryl.core.model import LIVE_STATES, JobSpec, JobState, allowed_size, largest_allowed
 from aryl.core.plan import Cause
 from aryl.core.plan_edges import refuse_illegal
 from aryl.core.server import Server
@@ -111,7 +111,9 @@ def evolve(cluster: Cluster, event: ev.Event) -> None:
         case ev.TelemetryLost():
             cluster.telemetry_lost = True
         case ev.ClusterDeclared():
-            _declared(cluster, event)
+            declare(cluster, event)
+        case ev.ServersJoined():
+            join(cluster, event)
         case ev.LendingLimited():
             cluster.lending_limit = event.most_servers
         case ev.Tick() | ev.Refused() | ev.WorkerReplaced() | ev.NeedChanged():
@@ -119,42 +121,6 @@ def evolve(cluster: Cluster, event: ev.Event) -> None:
         case _:
             assert_never(event)
     cluster.now = event.at
-
-
-def _declared(cluster: Cluster, event: ev.ClusterDeclared) -> None:
-    again = bool(cluster.servers)
-    if again and [server.spec for server in cluster.servers] != list(event.servers):
-        raise IllegalTransitionError("the servers are declared once, before anything else")
-    if again and cluster.accounting is not event.accounting:
-        raise IllegalTransitionError("how slower GPUs are accounted for is declared once")
-    if len({spec.server_id for spec in event.servers}) < len(event.servers):
-        raise IllegalTransitionError("two servers have the same name")
-    cluster.accounting = event.accounting
-    cluster.resize_s, cluster.restart_s, cluster.vacate_s = event.resize_s, event.restart_s, event.vacate_s
-    cluster.headroom_servers, cluster.reclaim_within_s = event.headroom_servers, event.reclaim_within_s
-    cluster.guaranteed = dict(event.guaranteed)
-    cluster.confirms_loans, cluster.confirms_returns = event.confirms_loans, event.confirms_returns
-    cluster.load_s = event.load_s
-    cluster.least_kept_servers = event.least_kept_servers
-    cluster.most_lent_servers = event.most_lent_servers
-    if again:
-        return  # other rules for the same servers
-    shelf_numbers: dict[Shelf, int] = {}
-    for place, spec in enumerate(event.servers):
-        server = Server(spec, place)
-        server.shelf = shelf_numbers.setdefault(_shelf_of(spec), len(shelf_numbers))
-        cluster.servers.append(server)
-        cluster.server_by_id[spec.server_id] = server
-        if spec.pool is Pool.INFERENCE:
-            cluster.inference_mask |= 1 << place
-    cluster.free = FreeIndex(tuple(shelf_numbers), len(cluster.servers))
-    cluster.shelf_flexible = [0] * len(shelf_numbers)
-    for server in cluster.servers:
-        cluster.refresh(server)
-
-
-def _shelf_of(spec: ServerSpec) -> Shelf:
-    return Shelf(spec.pool is Pool.INFERENCE, spec.gpu_type, spec.gpus, spec.speed)
 
 
 def _submitted(cluster: Cluster, event: ev.Submitted) -> None:

@@ -12,6 +12,7 @@ bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -68,6 +69,19 @@ class FreeIndex:
         twin.lane_free = self.lane_free.copy()
         return twin
 
+    def shelf_number(self, shelf: Shelf) -> int:
+        """The number of a shelf, which is put behind the others if there is none like it."""
+        if shelf not in self.shelves:
+            self.shelves = (*self.shelves, shelf)
+            self.buckets += [[0] * (shelf.gpus_per_server + 1) for _ in Content]
+            self.lane_free += [0] * LANES_PER_SHELF
+        return self.shelves.index(shelf)
+
+    def add_place(self) -> None:
+        """Make room for one more server, behind the others; it isn't to be used yet."""
+        self.free.append(0)
+        self.lane.append(OFF_SHELF)
+
     def put(self, place: int, lane: int, free: int) -> None:
         """Say where the server at `place` stands now: its lane (or OFF_SHELF) and its free GPUs."""
         old_lane, old_free = self.lane[place], self.free[place]
@@ -116,6 +130,16 @@ class FreeIndex:
                     if mask and free >= gpus_per_worker:
                         slots += (free // gpus_per_worker) * mask.bit_count()
         return slots
+
+    def shelf_filled(self, shelf: int, fillings: Sequence[int]) -> int:
+        """How many of the shelf's free GPUs can be filled, if `fillings[n]` of `n` on one server can."""
+        first = shelf * LANES_PER_SHELF
+        return sum(
+            fillings[free] * mask.bit_count()
+            for bucket in self.buckets[first : first + LANES_PER_SHELF]
+            for free, mask in enumerate(bucket)
+            if mask
+        )
 
     def largest_free(self, shelf: int) -> int:
         """The most free GPUs that one server of the shelf has."""

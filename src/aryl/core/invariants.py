@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from aryl.core.cluster import Cluster
 from aryl.core.free_index import LANES_PER_SHELF, OFF_SHELF, Content, FreeIndex
+from aryl.core.joining import shelf_of
 from aryl.core.model import LIVE_STATES, Health, JobState, Pool, Tenure, allowed_size
 from aryl.errors import InvariantError
 
@@ -160,9 +161,29 @@ def _indexes(cluster: Cluster) -> Iterator[str]:
     for name in ("free", "lane", "buckets", "lane_free"):
         if getattr(fresh, name) != getattr(cluster.free, name):
             yield f"the free index is stale: {name}"
+    yield from _places(cluster)
     yield from _server_sets(cluster)
     yield from _live_sets(cluster)
     yield from _queue(cluster)
+
+
+def _places(cluster: Cluster) -> Iterator[str]:
+    shelves = cluster.free.shelves
+    if len(set(shelves)) < len(shelves) or len(cluster.shelf_flexible) != len(shelves):
+        yield "the shelves are stale"
+    if list(cluster.server_by_id.values()) != cluster.servers:
+        yield "the servers by name are stale"
+    for place, server in enumerate(cluster.servers):
+        if server.place != place or cluster.server_by_id.get(server.spec.server_id) is not server:
+            yield f"{server.spec.server_id} stands in the wrong place"
+        if shelves[server.shelf] != shelf_of(server.spec):
+            yield f"{server.spec.server_id} stands on the wrong shelf"
+    kinds = {
+        (job.spec.gpus_per_worker, job.spec.gpu_types, job.spec.fungible): job.spec
+        for job in cluster.jobs.values()
+    }
+    if any(cluster.stands(spec) != cluster.find_stands(spec) for spec in kinds.values()):
+        yield "the shelves that jobs accept are stale"
 
 
 def _server_sets(cluster: Cluster) -> Iterator[str]:

@@ -99,6 +99,7 @@ class LoanControl:
         self._account = Account(rules.interval_s)
         self._recent: deque[float] = deque()  # forecasts of the slots within `settle_s`, the present one last
         self.give_back_s = rules.give_back_s  # may be set: live it is measured
+        self.headroom = rules.headroom  # may be set to another of its kind: live the pool may grow
         self._kept_servers = 0.0
         self._kept_at_first_servers = 0.0  # by the first word of the present slot
 
@@ -169,7 +170,7 @@ class LoanControl:
     @property
     def _on_top_servers(self) -> float:
         """What is kept on top at the moment; below 0 if the forecast is more than enough."""
-        match self.rules.headroom:
+        match self.headroom:
             case FixedHeadroom(servers):
                 return servers
             case QuantileHeadroom(level, at_least):
@@ -177,7 +178,7 @@ class LoanControl:
             case RiskHeadroom(share, at_least):
                 return self._at_least(self._account.for_risk(share), at_least)
             case _:
-                assert_never(self.rules.headroom)
+                assert_never(self.headroom)
 
     def _at_least(self, servers: float, at_least: float) -> float:
         return servers if len(self._account) >= self.history.slots(DAY_S) else max(servers, at_least)

@@ -293,7 +293,7 @@ class LiveControl:
         if could_run:
             spec = lead.spec(job, job.name, 0, 0.0)
             with self._measuring:
-                fits = self._yardstick.could_ever_start(spec)
+                fits = self._yardstick.could_ever_start(spec, lead.servers)
             if not fits:
                 raise InputError(
                     "the gang could never run here, even if nothing else did",

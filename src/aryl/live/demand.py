@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -23,7 +23,7 @@ import numpy as np
 from aryl.core.cluster import Cluster
 from aryl.core.events import DemandReported, Event, LendingLimited, TelemetryLost
 from aryl.core.model import Hosting
-from aryl.forecast.control import LoanControl
+from aryl.forecast.control import HeadroomRule, LoanControl
 from aryl.forecast.history import KEPT_S
 from aryl.forecast.lead import GiveBack
 from aryl.forecast.limits import LimitClock
@@ -79,10 +79,13 @@ class InferenceDesk:
         stale_after_s: float,
         replay: Replay | None = None,
         limits: LimitClock | None = None,
+        headroom_of: Callable[[int], HeadroomRule] | None = None,
     ) -> None:
         self._control, self._give_back = control, give_back
         self._stale_after_s = stale_after_s
         self._replay, self._limits = replay, limits
+        self._headroom_of = headroom_of  # a pool of so many servers
+        self._cluster: Cluster | None = None
         self._last: Word | None = None
         self._lost = False
         self._next_s = 0.0 if replay is not None else ENDLESS_S
@@ -102,6 +105,7 @@ class InferenceDesk:
 
     def take_over(self, cluster: Cluster) -> Sequence[Event]:
         """All of the journal has been seen. Returns what has to be told before anything is due."""
+        self._cluster = cluster
         # The errors that count are those over the time that is looked ahead from now on.
         self._control.give_back_s = self._give_back.longest_s
         self._control.remember(self._past)
@@ -183,6 +187,8 @@ class InferenceDesk:
 
     def _report(self, word: Word, now_s: float) -> DemandReported:
         self._control.give_back_s = self._give_back.longest_s
+        if self._headroom_of is not None and self._cluster is not None:
+            self._control.headroom = self._headroom_of(self._cluster.inference_pool)
         foreseen = self._control.hear(now_s, word.need_servers, word.forecast_servers)
         headroom = foreseen.headroom_servers if word.headroom_servers is None else word.headroom_servers
         measured_s = word.measured_s if word.measured_s < now_s else None

@@ -17,7 +17,7 @@ from aryl.core.cluster import Cluster
 from aryl.core.events import Event
 from aryl.core.evolve import evolve
 from aryl.core.invariants import violations
-from aryl.core.model import JobSpec
+from aryl.core.model import JobSpec, Pool, ServerSpec
 from aryl.errors import NotFoundError
 from aryl.live import world
 from aryl.live.backends import make_backend
@@ -145,8 +145,14 @@ class Lead:
 
     def spec(self, job: JobFile, job_id: str, sequence: int, submit_s: float) -> JobSpec:
         """What the engine knows of a job."""
-        types = frozenset(self.config.cluster.inference.server_gpu_types())
-        return to_spec(job, job_id, sequence, submit_s, types)
+        joined = {server.gpu_type for server in self.servers if server.pool is Pool.INFERENCE}
+        types = joined.union(self.config.cluster.inference.server_gpu_types())
+        return to_spec(job, job_id, sequence, submit_s, frozenset(types))
+
+    @property
+    def servers(self) -> list[ServerSpec]:
+        """All servers that there are, up or down. May be asked from any thread."""
+        return [server.spec for server in tuple(self._cluster.servers)]
 
     def job_file(self, job_id: str) -> JobFile:
         """What the user asked for. Raises NotFoundError."""
@@ -172,9 +178,10 @@ class Lead:
     def _polled(self, seen: Observation) -> None:
         """A source has told something, in a thread of its own."""
 
-        def events(_: Cluster, now_s: float) -> Sequence[Event]:
+        def events(cluster: Cluster, now_s: float) -> Sequence[Event]:
             measured_s = min(self.clock.at(seen.measured_unix_s), now_s)
-            return self.desk.told(Word(measured_s, seen.need, seen.forecast, hosting=seen.hosting), now_s)
+            need = world.of_the_pool(seen, cluster)
+            return self.desk.told(Word(measured_s, need.need, need.forecast, hosting=need.hosting), now_s)
 
         self.driver.inbox.put(Happened(events))
 

@@ -123,6 +123,7 @@ class Projection:
                 self._claims_dropped(cluster, Cause.DRAIN)
             case (
                 ev.ClusterDeclared()
+                | ev.ServersJoined()
                 | ev.DemandReported()
                 | ev.NeedChanged()
                 | ev.LendingLimited()

@@ -17,7 +17,7 @@ from aryl.files.cluster_config import PoolConfig
 from aryl.files.inference_fields import ORACLE, ForecastConfig
 from aryl.forecast.calendar import calendar_of
 from aryl.forecast.catalogue import build_predictor, headroom_rule
-from aryl.forecast.control import FixedHeadroom, LoanControl, LoanRules
+from aryl.forecast.control import FixedHeadroom, HeadroomRule, LoanControl, LoanRules
 from aryl.forecast.lead import GiveBack
 from aryl.forecast.limits import LimitClock
 from aryl.live.clock import WallClock
@@ -46,7 +46,7 @@ def declare(config: ServeConfig) -> ClusterDeclared:
         resize_s=config.resize_s,
         restart_s=config.restart_s,
         vacate_s=config.vacate_s,
-        headroom_servers=_declared_headroom(config),
+        headroom_servers=_headroom(config, inference.servers),
         reclaim_within_s=config.inference.deadline,
         guaranteed=tuple((name, project.guaranteed) for name, project in cluster.projects.items()),
         confirms_loans=True,
@@ -154,14 +154,18 @@ def inference_desk(config: ServeConfig, clock: WallClock, give_back: GiveBack) -
     """
     inference, pool = config.inference, config.cluster.inference
     oracle = inference.forecast.predictor == ORACLE
+
+    def headroom_of(pool_servers: int) -> HeadroomRule:
+        if oracle:
+            return FixedHeadroom(_headroom(config, pool_servers))
+        return headroom_rule(inference.headroom, pool_servers)
+
     rules = LoanRules(
         inference.interval,
         give_back.longest_s,
         inference.lead,
         0.0 if oracle else inference.settle,  # one who knows what comes needn't wait and see
-        headroom_rule(inference.headroom, pool.servers)
-        if not oracle
-        else FixedHeadroom(_declared_headroom(config)),
+        headroom_of(pool.servers),
     )
     predictor = build_predictor(ForecastConfig(predictor="last") if oracle else inference.forecast)
     need = _replayed_need(config)
@@ -174,6 +178,7 @@ def inference_desk(config: ServeConfig, clock: WallClock, give_back: GiveBack) -
         stale_after_s=inference.stale_after * config.clock.speed,
         replay=None if need is None else ReplayedNeed(need, rules.lead_or_default_s if oracle else None),
         limits=limits,
+        headroom_of=headroom_of,
     )
 
 
@@ -183,15 +188,19 @@ def give_back(config: ServeConfig) -> GiveBack:
 
 
 def demand_poller(config: ServeConfig, told: Callable[[Observation], None]) -> Poller | None:
-    """What asks the configured source, in servers; None without one. Raises InputError."""
-    source, pool = config.inference.source, config.cluster.inference
+    """What asks the configured source, in the unit that it speaks; None without one. Raises InputError."""
+    source = config.inference.source
     if source is None:
         return None
-    return Poller(
-        source_of(source, config.ray.gpu_resource),
-        source.every,
-        lambda seen: told(in_servers(seen, pool.servers, pool.gpus_per_server)),
-    )
+    return Poller(source_of(source, config.ray.gpu_resource), source.every, told)
+
+
+def of_the_pool(seen: Observation, cluster: Cluster) -> Observation:
+    """What was seen, in servers of the inference pool as it is: its number may change, and where its servers
+    have different sizes a GPU is a part of a mean one.
+    """
+    gpus = [server.spec.gpus for server in cluster.servers if server.spec.pool is Pool.INFERENCE]
+    return in_servers(seen, cluster.inference_pool, sum(gpus) / len(gpus) if gpus else 1.0)
 
 
 def _replayed_need(config: ServeConfig) -> Need | None:
@@ -241,12 +250,12 @@ def gpu_indices(config: ServeConfig) -> dict[str, tuple[int, ...]]:
     return {spec.server_id: tuple(range(spec.gpus)) for spec in declare(config).servers}
 
 
-def _declared_headroom(config: ServeConfig) -> int:
-    """What is kept at least. An oracle makes no errors that a headroom could cover."""
+def _headroom(config: ServeConfig, pool_servers: int) -> int:
+    """What a pool of that size keeps at least. An oracle makes no errors that a headroom could cover."""
     inference = config.inference
     if inference.forecast.predictor == ORACLE and not inference.headroom.is_fixed:
         return 0
-    return inference.headroom.in_servers(config.cluster.inference.servers)
+    return inference.headroom.in_servers(pool_servers)
 
 
 def _servers(pool: PoolConfig, owner: Pool, prefix: str) -> Iterator[ServerSpec]:

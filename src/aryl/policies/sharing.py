@@ -12,6 +12,7 @@ part it would pay twice, and rest in between. A job that starts takes what there
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 
 from aryl.core.cluster import Cluster
 from aryl.core.free_index import OFF_SHELF, Content, FreeIndex
@@ -34,15 +35,24 @@ def ground_of(draft: Draft, shelf: int) -> FreeIndex:
 
 
 def capacity_of(cluster: Cluster, ground: FreeIndex, candidates: Sequence[Candidate]) -> int:
-    """GPUs for flexible workers if all that the candidates have here were given out anew, in whole
-    workers.
+    """GPUs for flexible workers if all that the candidates have here were given out anew: at most so many
+    that whole workers fill on each server. What less would let lie idle, the next pass would give away.
     """
     index, shelf = ground.fork(), candidates[0].stand.shelf
     for candidate in candidates:
         for slot in leaving_slots(cluster, candidate, candidate.here):
             index.give(cluster.server_by_id[slot.server_id].place, slot.gpus)
-    least = min(candidate.weight for candidate in candidates)
-    return index.shelf_slots(shelf, least) * least
+    weights = tuple(sorted({candidate.weight for candidate in candidates}))
+    return index.shelf_filled(shelf, _fillings(weights, index.shelves[shelf].gpus_per_server))
+
+
+@lru_cache(maxsize=1024)
+def _fillings(weights: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """How many of 0, 1, ... `most` free GPUs whole workers of these weights can fill."""
+    filled = [0]
+    for free in range(1, most + 1):
+        filled.append(max((one + filled[free - one] for one in weights if one <= free), default=0))
+    return tuple(filled)
 
 
 def share_out(

@@ -7,7 +7,7 @@ time slot is the difference of two values of a piecewise linear integral.
 end), so that neither the empty cluster before nor the emptying one afterwards counts. In use are: GPUs that
 jobs hold, restarts and leaving workers included, and the inference servers that inference needs, as far as
 it has them. The denominator is every GPU that the pool owns, all the time: a server that is down is
-capacity that isn't used.
+capacity that isn't used, and one that joins is capacity from then on.
 """
 
 from __future__ import annotations
@@ -22,6 +22,34 @@ from aryl.core.model import Accounting, Pool
 from aryl.report.outcome import OVER, DemandTable, Floats, JobTable, Series, ServerColumn, Totals, Usage
 
 MOST_SLOTS = 1500  # more points than a screen has columns only make a page slow
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Owned:
+    """What the pools own, lost servers included; entry i holds from `from_s[i]` until the next one."""
+
+    from_s: Floats
+    training_gpus: Floats
+    inference_gpus: Floats
+    inference_servers: Floats
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[float, int, int, int]]) -> Owned:
+        """From the recorder's rows; none: nobody owns anything."""
+        table = np.array(rows or [(0.0, 0, 0, 0)], dtype=np.float64)
+        return cls(*(table[:, column] for column in range(4)))
+
+    def gpu_s(self, gpus: Floats, first_s: float, last_s: float) -> float:
+        """One of the columns of GPUs, integrated between two instants."""
+        until_s = np.append(self.from_s[1:], np.inf)
+        width_s = np.maximum(0.0, np.minimum(until_s, last_s) - np.maximum(self.from_s, first_s))
+        return float((gpus * width_s).sum())
+
+    def gpus_per_inference_server(self, at_s: Floats) -> Floats:
+        """The mean size of an inference server at some instants."""
+        mean = self.inference_gpus / np.maximum(self.inference_servers, 1.0)
+        found: Floats = mean[np.maximum(np.searchsorted(self.from_s, at_s, side="right") - 1, 0)]
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,28 +88,28 @@ class Levels:
         """Server-seconds on loan over the whole run; a server being reclaimed is on loan until returned."""
         return self._integral(self.on_loan_servers)
 
-    def usage(self, servers: Sequence[ServerColumn], first_s: float, last_s: float) -> Usage:
+    def usage(self, owned: Owned, first_s: float, last_s: float) -> Usage:
         """Shares of GPU time in use between two instants (see the top); zero where there are no GPUs."""
         if not last_s > first_s:
             last_s = float(self.until_s[-1])
         width_s = np.maximum(0.0, np.minimum(self.until_s, last_s) - np.maximum(self.from_s, first_s))
-        span_s = last_s - first_s
-        training_gpus = sum(server.gpus for server in servers if server.pool is Pool.TRAINING)
-        inference_gpus = sum(server.gpus for server in servers if server.pool is Pool.INFERENCE)
-        serving = np.minimum(self.need_servers, self.have_servers) * _gpus_per_inference_server(servers)
+        owned_training_gpu_s = owned.gpu_s(owned.training_gpus, first_s, last_s)
+        owned_inference_gpu_s = owned.gpu_s(owned.inference_gpus, first_s, last_s)
+        serving_servers = np.minimum(self.need_servers, self.have_servers)
+        serving = serving_servers * owned.gpus_per_inference_server(self.from_s)
         training_gpu_s = float((self.training_gpus * width_s).sum())
         inference_gpu_s = float(((serving + self.loaned_gpus) * width_s).sum())
 
-        def share(used_gpu_s: float, gpus: int) -> float:
-            return used_gpu_s / (gpus * span_s) if gpus and span_s > 0.0 else 0.0
+        def share(used_gpu_s: float, owned_gpu_s: float) -> float:
+            return used_gpu_s / owned_gpu_s if owned_gpu_s > 0.0 else 0.0
 
         return Usage(
-            share(training_gpu_s, training_gpus),
-            share(inference_gpu_s, inference_gpus),
-            share(training_gpu_s + inference_gpu_s, training_gpus + inference_gpus),
+            share(training_gpu_s, owned_training_gpu_s),
+            share(inference_gpu_s, owned_inference_gpu_s),
+            share(training_gpu_s + inference_gpu_s, owned_training_gpu_s + owned_inference_gpu_s),
         )
 
-    def series(self, servers: Sequence[ServerColumn]) -> Series:
+    def series(self, owned: Owned) -> Series:
         """Means over at most `MOST_SLOTS` time slots; the levels themselves where they are no more."""
         ends_s = np.append(self.from_s, self.until_s[-1])
         distinct_s = np.unique(ends_s)
@@ -101,7 +129,7 @@ class Levels:
             edge_s=edge_s,
             training_gpus=mean(self.training_gpus),
             loaned_gpus=mean(self.loaned_gpus),
-            need_gpus=mean(self.need_servers * _gpus_per_inference_server(servers)),
+            need_gpus=mean(self.need_servers * owned.gpus_per_inference_server(self.from_s)),
             on_loan_servers=mean(self.on_loan_servers),
             pending=mean(self.pending),
         )
@@ -136,8 +164,3 @@ def notes(
     if len(sizes) > 1:
         said.append("Inference needs are given in servers; in usage each counts as a server of mean size.")
     return tuple(said)
-
-
-def _gpus_per_inference_server(servers: Sequence[ServerColumn]) -> float:
-    gpus = [server.gpus for server in servers if server.pool is Pool.INFERENCE]
-    return sum(gpus) / len(gpus) if gpus else 0.0

@@ -40,6 +40,7 @@ class Recorder:
         self._stretches = Stretches() if schedule else None
         self._cluster: Cluster | None = None
         self._servers: tuple[ServerColumn, ...] = ()
+        self._owned: list[tuple[float, int, int, int]] = []  # rows of `figures.Owned`
         self._accounting = Accounting.MORE_GPUS
         self._inference: frozenset[str] = frozenset()
         self._jobs: dict[str, JobRecord] = {}
@@ -150,7 +151,11 @@ class Recorder:
                 if event.job_id not in self._jobs:
                     self._jobs[event.job_id] = JobRecord(event.job_id, len(self._jobs), now_s, None)
             case ev.ClusterDeclared():
-                self._declared(event, cluster)
+                self._cluster = cluster
+                self._accounting = event.accounting
+                self._note_servers(cluster)
+            case ev.ServersJoined():
+                self._note_servers(cluster)
             case _:
                 assert_never(event)
 
@@ -196,7 +201,8 @@ class Recorder:
             end_s=end_s,
             jct_bound_s=mean_shortest_s(finished, shortest_s),
         )
-        usage = levels.usage(self._servers, self._first_submit_s, self._last_submit_s)
+        owned = figures.Owned.of(self._owned)
+        usage = levels.usage(owned, self._first_submit_s, self._last_submit_s)
         return Outcome(
             policy=policy,
             trace=trace,
@@ -204,7 +210,7 @@ class Recorder:
             jobs=jobs,
             totals=totals,
             usage=usage,
-            series=levels.series(self._servers),
+            series=levels.series(owned),
             loans=loans,
             demand=levels.demand_table(self._demand_since_s),
             schedule=self._stretches.schedule(end_s) if self._stretches is not None else None,
@@ -215,11 +221,14 @@ class Recorder:
             notes=(*notes, *figures.notes(jobs, totals, self._accounting, self._servers)),
         )
 
-    def _declared(self, event: ev.ClusterDeclared, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._servers = tuple(ServerColumn(spec.server_id, spec.pool, spec.gpus) for spec in event.servers)
-        self._accounting = event.accounting
-        self._inference = frozenset(spec.server_id for spec in event.servers if spec.pool is Pool.INFERENCE)
+    def _note_servers(self, cluster: Cluster) -> None:
+        """Who owns what from now on."""
+        specs = [server.spec for server in cluster.servers]
+        self._servers = tuple(ServerColumn(spec.server_id, spec.pool, spec.gpus) for spec in specs)
+        training = [spec.gpus for spec in specs if spec.pool is Pool.TRAINING]
+        inference = {spec.server_id: spec.gpus for spec in specs if spec.pool is Pool.INFERENCE}
+        self._inference = frozenset(inference)
+        self._owned.append((self._now_s, sum(training), sum(inference.values()), len(inference)))
         self._count_servers(cluster)
 
     def _submitted(self, event: ev.Submitted) -> None:

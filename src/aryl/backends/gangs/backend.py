@@ -1,9 +1,8 @@
 """Gangs on servers, whoever runs their processes: orders and reports meet here, under one lock.
 
-What a gang is and how its attempts go is in `attempt.py` and `elastic.py`; a *crew* (`crew.py`) starts and
-stops the processes and says what became of them; here GPU indices are given out, and what was found running
-is put beside what the journal says. A report of an exit is held back until the GPUs of that worker are seen
-to be idle.
+How attempts go is in `attempt.py` and `elastic.py`; a *crew* (`crew.py`) starts and stops processes and says
+what became of them; here GPU indices are given out, and what was found running is put beside the journal. A
+report of an exit is held back until the GPUs of that worker are seen to be idle.
 """
 
 from __future__ import annotations
@@ -87,6 +86,7 @@ class GangBackend(ABC):
         self._stuck = StuckWorkers()
         self._losses = Losses()
         self._away: dict[str, None] = {}  # servers that are known and not there
+        self._came: dict[str, ServerSpec] = {}  # what those that came say of themselves
         self._crew: Crew | None = None
         self._sink: Sink = _nobody
         self._closing = threading.Event()
@@ -129,7 +129,9 @@ class GangBackend(ABC):
             for server in servers:
                 self._devices.add(server.server_id, server.gpus)
             self._crew = crew = self.connect(fence, self._on_event)
-            self._take_over(gangs, crew.list(), self.present(crew))
+            present = self.present(crew)
+            self._came = {server.server_id: server for server in present.here} if present else {}
+            self._take_over(gangs, crew.list(), present)
         if self._ticker is None:
             self._ticker = threading.Thread(target=self._tick, name="backend-ticker", daemon=True)
             self._ticker.start()
@@ -300,14 +302,14 @@ class GangBackend(ABC):
                     reason = "somebody else has taken over" if event.fenced else "its crew is gone"
                     self.emit(BackendLost(event.at_unix_s, event.fenced, reason))
                 case ServerCame():
-                    self._came(event)
+                    self._has_come(event)
                 case ServerWent():
                     self._went(event)
                 case _:
                     assert_never(event)
 
-    def _came(self, event: ServerCame) -> None:
-        server = event.server
+    def _has_come(self, event: ServerCame) -> None:
+        server = self._came[event.server.server_id] = event.server
         self._away.pop(server.server_id, None)
         self._devices.add(server.server_id, server.gpus)
         if not self._losses.waits(server.server_id):
@@ -343,7 +345,8 @@ class GangBackend(ABC):
     def _come_back(self) -> None:
         for server_id in self._losses.back(self._attempts):
             if server_id not in self._away:
-                self.emit(ServerUp(time.time(), server_id))
+                spec, now_s = self._came.get(server_id), time.time()
+                self.emit(ServerUp(now_s, server_id) if spec is None else ServerJoined(now_s, spec))
 
     def _tick(self) -> None:
         look_s = time.monotonic()

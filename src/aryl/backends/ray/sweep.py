@@ -24,6 +24,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import aryl
 from aryl.errors import ArylError, InputError, UnreachableError
 
 LOCAL = "local"
@@ -53,11 +54,13 @@ class Call:
 class Orders:
     """What the process that talks to Ray has to do. A parcel is a pickled function with its argument.
 
-    `address` is `local` for a Ray of our own in `folder`, with `at_once` CPUs. `luggage`: the folder whose
-    files the calls find in their working directory; without one they run where this process does.
+    `address` is `local` for a Ray of our own in `folder`, with `at_once` CPUs. `version`: of Aryl, wanted on
+    each server. `luggage`: the folder whose files the calls find in their working directory, with
+    `environment` set there.
     """
 
     address: str
+    version: str
     labels: tuple[str, ...]
     parcels: tuple[bytes, ...]
     at_once: int | None
@@ -86,11 +89,12 @@ def run_on_ray(
     environment: dict[str, str] | None = None,
     report: Callable[[int, float, str], None],
     receive: Callable[[int, Any], None],
+    tell: Callable[[str], None],
 ) -> None:
     """Make the calls, `at_once` at the same time (None: as many as the cluster has CPUs).
 
-    `report(index, share, text)` and `receive(index, result)` are called in this process. `luggage` and
-    `environment` are sent along, see `Orders`.
+    `report(index, share, text)`, `receive(index, result)` and `tell(note)` are called in this process.
+    `luggage` and `environment` are sent along, see `Orders`.
 
     Raises the ArylError of a call as it was, UnreachableError if there is no cluster or it is lost, and
     ArylError for a call whose process has died. The other calls are then ended.
@@ -100,6 +104,7 @@ def run_on_ray(
     folder = Path(tempfile.mkdtemp(prefix="aryl-ray-", dir=_short_folder()))
     orders = Orders(
         address,
+        aryl.__version__,
         tuple(call.label for call in calls),
         tuple(pickle.dumps((call.function, call.argument)) for call in calls),
         at_once,
@@ -109,7 +114,8 @@ def run_on_ray(
     )
     connection, driver = _start(orders)
     try:
-        _follow(connection, driver, orders, report, receive)
+        _await(connection, driver, orders.address)
+        _follow(connection, driver, orders, report, receive, tell)
     finally:
         _end(connection, driver)
         shutil.rmtree(folder, ignore_errors=True)
@@ -153,36 +159,44 @@ def _start(orders: Orders) -> tuple[Connection, BaseProcess]:
     return ours, driver
 
 
+def _await(connection: Connection, driver: BaseProcess, address: str) -> None:
+    patience_s = START_WITHIN_S if address == LOCAL else CONNECT_WITHIN_S
+    if connection.poll(patience_s):
+        return
+    driver.kill()  # who waits inside Ray hears nothing else
+    if address == LOCAL:
+        raise ArylError(f"Ray doesn't start on this machine within {patience_s:g} s")
+    raise UnreachableError(f"the Ray cluster at {address} doesn't answer within {patience_s:g} s")
+
+
 def _follow(
     connection: Connection,
     driver: BaseProcess,
     orders: Orders,
     report: Callable[[int, float, str], None],
     receive: Callable[[int, Any], None],
+    tell: Callable[[str], None],
 ) -> None:
-    local = orders.address == LOCAL
-    patience_s = START_WITHIN_S if local else CONNECT_WITHIN_S
-    if not connection.poll(patience_s):
-        if local:
-            raise ArylError(f"Ray doesn't start on this machine within {patience_s:g} s")
-        raise UnreachableError(f"the Ray cluster at {orders.address} doesn't answer within {patience_s:g} s")
-    try:
-        while True:
-            match connection.recv():
-                case "progress", index, share, text:
-                    report(index, share, text)
-                case "done", index, result:
-                    receive(index, pickle.loads(result))
-                case "failed", error:
-                    raise error
-                case "end":
-                    return
-    except EOFError:
-        driver.join(_LEAVE_WITHIN_S)
-        raise UnreachableError(
-            f"the connection to the Ray cluster at {orders.address} is lost "
-            f"(its process ended with exit code {driver.exitcode})"
-        ) from None
+    while True:
+        try:
+            message = connection.recv()
+        except EOFError:
+            driver.join(_LEAVE_WITHIN_S)
+            raise UnreachableError(
+                f"the connection to the Ray cluster at {orders.address} is lost "
+                f"(its process ended with exit code {driver.exitcode})"
+            ) from None
+        match message:
+            case "progress", index, share, text:
+                report(index, share, text)
+            case "done", index, result:
+                receive(index, pickle.loads(result))
+            case "note", text:
+                tell(text)
+            case "failed", error:
+                raise error
+            case ("end",):
+                return
 
 
 def _end(connection: Connection, driver: BaseProcess) -> None:

@@ -15,20 +15,25 @@ import signal
 import sys
 import time
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
-from aryl import __version__
-from aryl.backends.ray.sweep import CLIENT_SCHEME, LOCAL, Orders
+from aryl.backends.ray.sweep import LOCAL, Orders
 from aryl.errors import ArylError, UnreachableError
 
 NAMESPACE = "aryl"
 _SECONDS_BETWEEN_LOOKS = 0.25
 # After that long without an answer the cluster counts as lost.
 _SILENCE_S = 60.0
-# Ray tells apart how a task has ended, and is wrong as long as it hasn't noticed that the server is gone.
-_NOTICED_WITHIN_S = 30.0
+# Ray notices within half a minute that a server is gone, and until then may send a call there again.
+_NOTICED_WITHIN_S = 60.0
+_TELL_AFTER_S = 20.0
+
+
+class _UnwantedError(Exception):
+    """Whoever wanted the results is gone."""
 
 
 def drive(connection: Connection, orders: Orders) -> None:
@@ -43,8 +48,8 @@ def drive(connection: Connection, orders: Orders) -> None:
         finally:
             driver.leave()
         answer: tuple[Any, ...] = ("end",)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # whoever wanted the results is gone
+    except _UnwantedError:
+        return
     except Exception as error:
         answer = ("failed", error)
     with suppress(OSError):
@@ -75,35 +80,44 @@ class _Driver:
 
         self._ray: Any = ray
         self._connection, self._orders = connection, orders
+        self._waiting = deque(range(len(orders.parcels)))
         self._running: dict[Any, int] = {}
         self._places: dict[int, str] = {}
-        self._lost: set[int] = set()
-        self._desk: Any = None
+        self._lost: dict[int, float] = {}
+        self._held: set[int] = set()
 
     def run(self) -> None:
         """Make the calls and pass on what comes of them. Raises what one of them raises."""
         self._connect()
         signal.signal(signal.SIGTERM, _asked_to_end)  # Ray has taken it
-        self._connection.send(("connected",))
+        self._say(("connected",))
         ray, orders = self._ray, self._orders
-        self._desk = _desk_class(ray).remote()
-        errand, desk = _errand(ray), self._desk
-        waiting = deque(range(len(orders.parcels)))
-        looks = deque([desk.take.remote()])
-        while waiting or self._running:
-            while waiting and (orders.at_once is None or len(self._running) < orders.at_once):
-                index = waiting.popleft()
-                reference = errand.remote(orders.parcels[index], __version__, desk, index)
-                self._running[reference] = index
-            ready, _ = ray.wait(list(self._running), timeout=_SECONDS_BETWEEN_LOOKS)
-            self._look(looks)
+        desk, errand = _desk_class(ray).remote(), _errand(ray)
+        look, tell_s = desk.take.remote(), time.monotonic() + _TELL_AFTER_S
+        while self._waiting or self._running or self._held:
+            with self._or_lost():
+                while self._waiting and len(self._running) < (orders.at_once or len(orders.parcels)):
+                    index = self._waiting.popleft()
+                    reference = errand.remote(orders.parcels[index], orders.version, desk, index)
+                    self._running[reference] = index
+                ready: list[Any] = []
+                if self._running:
+                    ready, _ = ray.wait(list(self._running), timeout=_SECONDS_BETWEEN_LOOKS)
+                else:
+                    time.sleep(_SECONDS_BETWEEN_LOOKS)
+                news, look = ray.get(look, timeout=_SILENCE_S), desk.take.remote()
+            self._pass_on(news)
             for reference in ready:
                 index = self._running.pop(reference)
                 answer = self._answer(reference, index)
-                if answer is None:
-                    waiting.append(index)
-                else:
-                    self._connection.send(("done", index, answer))
+                if answer is not None:
+                    self._say(("done", index, answer))
+            self._let_go()
+            if not self._running or any(index in self._places for index in self._running.values()):
+                tell_s = time.monotonic() + _TELL_AFTER_S
+            elif time.monotonic() > tell_s:
+                self._say(("note", f"the Ray cluster at {orders.address} has no free CPU at present"))
+                tell_s = float("inf")
 
     def leave(self) -> None:
         """End what still runs, and a Ray of our own."""
@@ -137,41 +151,49 @@ class _Driver:
             kind = ArylError if "ersion mismatch" in reason else UnreachableError
             raise kind(f"the Ray cluster at {orders.address} can't be used: {reason}") from None
 
-    def _look(self, looks: deque[Any]) -> None:
-        """Pass on what has come to the desk. Raises UnreachableError if the cluster is silent."""
+    def _say(self, message: tuple[Any, ...]) -> None:
         try:
-            news = self._ray.get(looks.popleft(), timeout=_SILENCE_S)
+            self._connection.send(message)
+        except OSError:
+            raise _UnwantedError from None
+
+    @contextmanager
+    def _or_lost(self) -> Iterator[None]:
+        """What Ray itself can't do inside is an ArylError."""
+        try:
+            yield
         except self._ray.exceptions.RuntimeEnvSetupError as error:
             raise ArylError(f"the input can't be sent to the servers: {_in_a_line(error)}") from None
         except Exception as error:
             raise UnreachableError(
                 f"the Ray cluster at {self._orders.address} is lost: {_in_a_line(error)}"
             ) from None
-        looks.append(self._desk.take.remote())
+
+    def _pass_on(self, news: Sequence[tuple[int, float, str, str]]) -> None:
+        """Tell what has come to the desk."""
+        if self._connection.poll():  # nothing is ever sent from there, so it is closed
+            raise _UnwantedError
         for index, share, text, place in news:
             if place:
                 self._places[index] = place
-            else:
-                self._connection.send(("progress", index, share, text))
+            elif index in self._running.values():
+                self._say(("progress", index, share, text))
 
     def _answer(self, reference: Any, index: int) -> bytes | None:
         """The pickled result of a call, or None if it has to be made again. Raises what it raised."""
         label, failures = self._orders.labels[index], self._ray.exceptions
+        hint = "memory ran out, try fewer --jobs-in-parallel"
         try:
             kind, value = self._ray.get(reference, timeout=_SILENCE_S)
         except failures.OutOfMemoryError:
-            raise ArylError(
-                f"{label}: the memory of its server ran out; try fewer --jobs-in-parallel"
-            ) from None
-        except (failures.WorkerCrashedError, failures.NodeDiedError, failures.ObjectLostError) as error:
-            if not self._server_is_lost(error, index):
-                raise ArylError(
-                    f"the process of {label} ended before its run did; perhaps memory ran out, "
-                    "try fewer --jobs-in-parallel"
-                ) from None
+            raise ArylError(f"the process of {label} was ended by Ray: {hint}") from None
+        except failures.WorkerCrashedError:
+            raise ArylError(f"the process of {label} ended before its run did; perhaps {hint}") from None
+        except (failures.NodeDiedError, failures.ObjectLostError):
             if index in self._lost:
-                raise ArylError(f"{label} was lost together with its server, twice") from None
-            self._lost.add(index)
+                raise ArylError(f"the Ray server of {label} was lost before its run ended, twice") from None
+            self._lost[index] = time.monotonic()
+            self._held.add(index)
             return None
         except failures.RayError as error:
             raise ArylError(f"{label} can't be run on the Ray cluster: {_in_a_line(error)}") from None
@@ -182,16 +204,18 @@ class _Driver:
         assert isinstance(value, bytes)
         return value
 
-    def _server_is_lost(self, error: Exception, index: int) -> bool:
-        if not isinstance(error, self._ray.exceptions.WorkerCrashedError):
-            return True
-        end_s = time.monotonic() + _NOTICED_WITHIN_S
-        place = self._places.get(index)
-        while time.monotonic() < end_s:
-            if all(node["NodeID"] != place for node in self._ray.nodes() if node["Alive"]):
-                return True
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
-        return False
+    def _let_go(self) -> None:
+        """Queue a call again whose server was lost, once Ray knows that it is."""
+        if not self._held:
+            return
+        with self._or_lost():
+            alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
+        for index in sorted(self._held):
+            overdue = time.monotonic() - self._lost[index] > _NOTICED_WITHIN_S
+            if overdue or self._places.get(index) not in alive:
+                self._held.discard(index)
+                self._places.pop(index, None)
+                self._waiting.append(index)
 
 
 def _cpus() -> int:
@@ -224,7 +248,6 @@ def _desk_class(ray: Any) -> Any:
 def _errand(ray: Any) -> Any:
     """What runs on a server: nothing of it may need Aryl before it has looked which one is there."""
 
-    @ray.remote(num_cpus=1, max_retries=0)
     def aryl_run(parcel: bytes, version: str, desk: Any, index: int) -> tuple[str, Any]:
         import pickle
         import signal
@@ -235,7 +258,7 @@ def _errand(ray: Any) -> Any:
 
         context = ray.get_runtime_context()
         desk.put.remote(index, 0.0, "", context.get_node_id())
-        server = ray.util.get_node_ip_address()
+        server = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         remedy = f"every server needs aryl {version}, which is installed here"
         try:
             import aryl
@@ -263,4 +286,4 @@ def _errand(ray: Any) -> Any:
             error.add_note(f"on the Ray server {server}:\n{traceback.format_exc()}")
             return "failed", pickle.dumps(error)
 
-    return aryl_run
+    return ray.remote(num_cpus=1, max_retries=0)(aryl_run)

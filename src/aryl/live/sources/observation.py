@@ -46,7 +46,7 @@ class Source(Protocol):
         """Let go of connections; nothing is read any more."""
 
 
-def in_servers(observation: Observation, servers: int, gpus_per_server: int) -> Observation:
+def in_servers(observation: Observation, servers: int, gpus_per_server: float) -> Observation:
     """The same in servers of an inference pool with so many `servers`."""
     match observation.unit:
         case Unit.SERVERS:

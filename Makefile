@@ -9,7 +9,7 @@ BENCHMARKS := $(filter-out __init__ evaluation loan_rules,$(basename $(notdir $(
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test bench evaluation loan-rules testbed clean
+.PHONY: help demo test bench evaluation loan-rules testbed ray-figures clean
 
 help:
 	@echo "make demo         see it run live, then compare FIFO with lending, with resizing and with both on synthetic jobs"
@@ -18,6 +18,7 @@ help:
 	@echo "make evaluation   docs/explanation/evaluation.md anew; needs ARYL_DATA, takes minutes"
 	@echo "make loan-rules   the tables of docs/explanation/forecasting.md anew; needs ARYL_DATA, takes minutes"
 	@echo "make testbed      docs/explanation/testbed.md anew: 180 jobs on 8 servers of a Ray cluster; takes 50 minutes"
+	@echo "make ray-figures  docs/explanation/ray-performance.md anew, beside Ray Train; takes minutes"
 	@echo "make clean        remove .venv and everything that tools left behind"
 
 demo: $(READY)
@@ -41,6 +42,9 @@ loan-rules: $(READY)
 
 testbed: $(READY)
 	$(BIN)/python -m benchmarks.testbed --backend ray --write docs/explanation/testbed.md
+
+ray-figures: $(READY)
+	$(BIN)/python -m benchmarks.beside_ray_train --write docs/explanation/ray-performance.md
 
 # The stamp is written last, so an installation that broke off is repeated.
 $(READY): pyproject.toml

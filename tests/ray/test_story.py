@@ -21,7 +21,7 @@ from tests.live.elastic_jobs import (
     submit_example,
 )
 from tests.ray.live import cluster_on_ray
-from tests.ray.raylets import RayServer
+from tests.ray.raylets import RayServer, RayServers
 from tests.ray.serve_yard import ServeYard, ServingServers
 
 from aryl.core.model import JobState
@@ -58,16 +58,18 @@ class Watch:
                     self.wrong.append(f"a GPU of {server_id} has two workers: {gpus}")
 
     def _workers(self) -> dict[str, list[str]]:
-        """The GPUs of living workers by server."""
-        found: dict[str, list[str]] = defaultdict(list)
+        """The GPUs of living workers by server; what a worker starts is a part of it."""
+        found: dict[tuple[str, ...], list[str]] = {}
         for pid in all_pids():
             entries = dict(entry.partition("=")[::2] for entry in environment_of(pid))
-            if (
-                entries.get("ARYL_RUN_DIR", "").startswith(f"{self._cluster.state}/")
-                and entries["ARYL_SERVER_ID"]
-            ):
-                found[entries["ARYL_SERVER_ID"]] += entries["CUDA_VISIBLE_DEVICES"].split(",")
-        return found
+            ours = entries.get("ARYL_RUN_DIR", "").startswith(f"{self._cluster.state}/")
+            if ours and entries["ARYL_SERVER_ID"]:  # a lighthouse is on no server
+                which = [entries[f"ARYL_{name}"] for name in ("SERVER_ID", "ATTEMPT", "GENERATION", "RANK")]
+                found[tuple(which)] = entries["CUDA_VISIBLE_DEVICES"].split(",")
+        by_server: dict[str, list[str]] = defaultdict(list)
+        for (server_id, *_), gpus in found.items():
+            by_server[server_id] += gpus
+        return by_server
 
     @contextmanager
     def watching(self) -> Iterator[Watch]:
@@ -90,47 +92,45 @@ def test_idle_servers_of_serve_train_and_are_back_when_the_load_is(tmp_path: Pat
         "deadline": DEADLINE_S,
         "hooks": {"drain_limit": "60s"},
     }
-    with ServingServers(servers) as ray:
-        yard = ServeYard(ray)
-        yard.deploy(gpus=2, least=1, most=4, down=4, up=1)
-        with (
-            cluster_on_ray(
-                tmp_path,
-                ray,
-                policy="aryl:cooldown=0,min_interval=0",
-                inference=inference,
-                workdirs=[str(EXAMPLES)],
-            ) as cluster,
-            Watch(cluster, yard).watching() as watch,
-        ):
-            with yard.load(f"0:{BUSY}") as busy:
-                eventually(lambda: len(serving_on(yard)) == 2, "Serve doesn't grow", cluster.said, LOADING_S)
-                settings = {
-                    "workers": "[1, 3]",
-                    "gpus_per_worker": "4",
-                    "gpu_types": "{V100: 1.0, T4: 1.0}",
-                    "heterogeneous": "true",
-                    "env.BATCHES": "1000000",
-                }
-                job_id = submit_example(cluster, "torch_torchft.yaml", settings)
-                settle(cluster, job_id, 1)
-                assert on_loan(cluster) == []
-            with yard.load(f"0:{IDLE}") as idle:
-                settle(cluster, job_id, 2)
-                (lent,) = on_loan(cluster)
-                assert yard.on(lent) == []
-            with yard.load(f"0:{BUSY}") as busy_again:
-                eventually(lambda: len(serving_on(yard)) == 2, "Serve stays small", cluster.said, LOADING_S)
-                settle(cluster, job_id, 1)
-                eventually(lambda: not cluster.server(lent).restoring, "it never serves", cluster.said)
-            view = cluster.client.job(job_id)
-            assert (view.state, view.attempt, view.preemptions) == (JobState.RUNNING, 1, 0)
-            # It may have been lent before the load had risen for the first time.
-            loan = next(loan for loan in cluster.client.loans().loans if loan.server == lent)
-            cluster.client.cancel(job_id)
-            cluster.wait_state(job_id, JobState.CANCELLED)
-            steps = steps_of(cluster, job_id)
-        yard.close()
+    with (
+        ServingServers(servers) as ray,
+        cluster_on_ray(
+            tmp_path,
+            ray,
+            policy="aryl:cooldown=0,min_interval=0",
+            inference=inference,
+            workdirs=[str(EXAMPLES)],
+        ) as cluster,
+        served_on(ray) as yard,
+        Watch(cluster, yard).watching() as watch,
+    ):
+        with yard.load(f"0:{BUSY}") as busy:
+            eventually(lambda: len(serving_on(yard)) == 2, "Serve doesn't grow", cluster.said, LOADING_S)
+            eventually(lambda: on_loan(cluster) == [], "nothing comes back", cluster.said)
+            settings = {
+                "workers": "[1, 3]",
+                "gpus_per_worker": "4",
+                "gpu_types": "{V100: 1.0, T4: 1.0}",
+                "heterogeneous": "true",
+                "env.BATCHES": "1000000",
+            }
+            job_id = submit_example(cluster, "torch_torchft.yaml", settings)
+            settle(cluster, job_id, 1)
+        with yard.load(f"0:{IDLE}") as idle:
+            settle(cluster, job_id, 2)
+            (lent,) = on_loan(cluster)
+            assert yard.on(lent) == []
+        with yard.load(f"0:{BUSY}") as busy_again:
+            eventually(lambda: len(serving_on(yard)) == 2, "Serve stays small", cluster.said, LOADING_S)
+            settle(cluster, job_id, 1)
+            eventually(lambda: not cluster.server(lent).restoring, "it never serves", cluster.said)
+        view = cluster.client.job(job_id)
+        assert (view.state, view.attempt, view.preemptions) == (JobState.RUNNING, 1, 0)
+        # It may have been lent before the load had risen for the first time.
+        loan = next(loan for loan in cluster.client.loans().loans if loan.server == lent)
+        cluster.client.cancel(job_id)
+        cluster.wait_state(job_id, JobState.CANCELLED)
+        steps = steps_of(cluster, job_id)
     for load in (busy, idle, busy_again):
         assert load.told["failed"] == 0, load.told
         assert load.told["answered"] == load.told["sent"] > 0
@@ -141,6 +141,17 @@ def test_idle_servers_of_serve_train_and_are_back_when_the_load_is(tmp_path: Pat
     assert loan.returned is not None
     assert loan.reclaim_asked is not None
     assert loan.returned - loan.reclaim_asked <= DEADLINE_S
+
+
+@contextmanager
+def served_on(ray: RayServers) -> Iterator[ServeYard]:
+    """Serve with one replica, which may become four, on the inference servers."""
+    yard = ServeYard(ray)
+    try:
+        yard.deploy(gpus=2, least=1, most=4, down=4, up=1)
+        yield yard
+    finally:
+        yard.close()
 
 
 def serving_on(yard: ServeYard) -> set[str]:

@@ -1,0 +1,1 @@
+"""Figures of the Ray backend, beside those of Ray Train on the same servers."""

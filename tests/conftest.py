@@ -20,5 +20,5 @@ def six_servers() -> Iterator[RayServers]:
     """A Ray cluster of 4 training and 2 inference servers with 8 declared GPUs each, which nobody hurts."""
     training = [RayServer(f"T{number}") for number in range(1, 5)]
     inference = [RayServer(f"I{number}", "inference", "T4") for number in range(1, 3)]
-    with RayServers([*training, *inference]) as cluster:
+    with RayServers([*training, *inference], client=True) as cluster:
         yield cluster

@@ -17,7 +17,7 @@ from aryl.backends.ray.clear import clear
 from aryl.backends.ray.connection import RayAddress, disconnect
 from aryl.errors import UnreachableError
 
-LEASE_S = 4.0
+LEASE_S = 6.0
 _numbers = itertools.count()
 
 

@@ -37,6 +37,13 @@ QUICK: Mapping[str, str] = {
 }
 # Ray gives a raylet 30 s, which a very busy machine may need twice.
 _TOO_SLOW = "timed out during startup"
+# Where it doesn't matter when a loss is found: on a busy machine nothing that lives is taken for lost.
+MILD: Mapping[str, str] = {
+    "health_check_initial_delay_ms": "2000",
+    "health_check_period_ms": "1000",
+    "health_check_timeout_ms": "5000",
+    "health_check_failure_threshold": "4",
+}
 _FOR_TESTS: Mapping[str, str] = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Two cores: no workers that nobody has asked for.
@@ -77,7 +84,7 @@ class RayServers:
         keeps_state: bool = False,
         client: bool = False,
         dashboard: bool = False,
-        settings: Mapping[str, str] = QUICK,
+        settings: Mapping[str, str] = MILD,
     ) -> None:
         self.servers = {server.name: server for server in servers}
         self.wired = wired

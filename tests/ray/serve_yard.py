@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tests.ray.raylets import QUICK, RayServer, RayServers, free_ports
+from tests.ray.raylets import MILD, RayServer, RayServers, free_ports
 
 from aryl.backends.ray.connection import RayAddress, connect, disconnect
 from aryl.backends.ray.serve.gates import see_gates
@@ -29,7 +29,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "ray"
 GPUS = 4
 PATIENCE_S = 90.0
 # How often Serve's routers tell its controller what is under way; ten times as often as by default.
-_SETTINGS = {**QUICK, "SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1"}
+_SETTINGS = {**MILD, "SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1"}
 
 
 class ServingServers(RayServers):

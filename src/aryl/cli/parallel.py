@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -77,12 +79,13 @@ class _Pool:
     def __init__(self, processes: int, execute: Callable[[Task, Progress], Any]) -> None:
         context = multiprocessing.get_context("spawn")
         self._workers: dict[Connection, BaseProcess] = {}
-        for _ in range(processes):
-            ours, theirs = context.Pipe()
-            worker = context.Process(target=_serve, args=(theirs, execute), daemon=True)
-            worker.start()
-            theirs.close()
-            self._workers[ours] = worker
+        with _deaf_to_ctrl_c():
+            for _ in range(processes):
+                ours, theirs = context.Pipe()
+                worker = context.Process(target=_serve, args=(theirs, execute), daemon=True)
+                worker.start()
+                theirs.close()
+                self._workers[ours] = worker
 
     def run(self, tasks: Sequence[Task], report: Callable[[int, float, str], None]) -> list[Any]:
         """Hand out the tasks and collect the results."""
@@ -139,6 +142,19 @@ class _Pool:
         how = f"exit code {code}" if code is None or code >= 0 else signal.Signals(-code).name
         hint = "; perhaps memory ran out, try fewer --jobs-in-parallel" if code == -signal.SIGKILL else ""
         return ArylError(f"the process of {task.label} ended before its run did ({how}){hint}")
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """What is started meanwhile ignores Ctrl-C from its first moment on, long before its own code runs."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _serve(connection: Connection, execute: Callable[[Task, Progress], Any]) -> None:

@@ -12,7 +12,7 @@ from aryl.backends.ray.connection import RayAddress, disconnect
 from aryl.backends.ray.crew import RayCrew
 from aryl.backends.ray.places import installation
 from aryl.backends.ray.servers import Settings
-from aryl.core.model import Pool
+from aryl.core.model import Pool, ServerSpec
 from aryl.errors import ArylError
 
 _SHARED = "is-visible"
@@ -64,8 +64,8 @@ class RayBackend(GangBackend):
     def present(self, crew: Crew) -> Presence:
         """The servers that are here, and those on which something may run all the same."""
         ray_crew = self._crew_on_ray()
-        here = tuple(one.spec for one in ray_crew.servers.here.values())
-        return Presence(here, ray_crew.doubtful)
+        here = sorted((one.spec for one in ray_crew.servers.here.values()), key=_by_name)
+        return Presence(tuple(here), ray_crew.doubtful)
 
     def address(self, server_id: str | None) -> str:
         """The address that Ray knows."""
@@ -79,3 +79,8 @@ class RayBackend(GangBackend):
         if self._ray_crew is None:
             raise ArylError("the backend isn't open")
         return self._ray_crew
+
+
+def _by_name(server: ServerSpec) -> tuple[bool, int, str]:
+    """Training first, and T2 before T10, whoever was heard first."""
+    return server.pool is Pool.INFERENCE, len(server.server_id), server.server_id

@@ -81,6 +81,7 @@ class Watch:
         if status is None:
             crew.kill(hand)
             crew.drop(hand)
+            await self._until_gone(hand.key)
             return
         hand.seen, hand.started = seen, True
         hand.take(status_from_json(status))
@@ -98,6 +99,18 @@ class Watch:
         await self.find(hand)
 
     # The inside.
+
+    async def _until_gone(self, key: WorkerKey) -> None:
+        """Wait until an actor that is being ended has given back its name: it may be needed again at once."""
+        end_s = time.monotonic() + _FIND_WITHIN_S
+        while time.monotonic() < end_s:
+            try:
+                await self._crew.servers.run(self._actor, key)
+            except ValueError:
+                return
+            except Exception as error:
+                _log.debug("worker %s can't be looked for: %r", key.text, error)
+            await asyncio.sleep(_AGAIN_S / 10)
 
     async def _follow(self, hand: Hand) -> None:
         crew = self._crew

@@ -100,7 +100,8 @@ def test_a_loan_is_forced_when_the_streams_last_too_long_if_that_is_wanted(tmp_p
         streams = [serving.ask("I3", STREAM_TOKENS) for _ in range(3)]
         cluster.demand(2)
         eventually(
-            lambda: not cluster.server("I3").handing_over and _lent(cluster) == ["I3"],
+            # In this order: a server that isn't lent yet isn't handing over either.
+            lambda: _lent(cluster) == ["I3"] and not cluster.server("I3").handing_over,
             "it isn't handed over",
             cluster.said,
         )

@@ -46,6 +46,7 @@ from aryl.scheduler.loop import Loop
 from aryl.sim.audit import Audit
 from aryl.sim.experiment import Experiment
 from aryl.sim.experiment_file import experiment_from_mapping, load_experiment, with_overrides
+from aryl.sim.limit import bound_of
 from aryl.sim.world import build_world, load_workload
 
 __all__ = ["At", "Record", "Scene", "experiment", "job", "run_scenario", "servers"]
@@ -142,7 +143,7 @@ def run_scenario(
         trace=workload.trace,
         seed=workload.seed,
         durations_s=workload.durations_s,
-        shortest_s=workload.shortest_s,
+        bound=bound_of(loaded, workload),
         events=loop.events,
     )
     return Record(loaded, decider, loop, tuple(journal.events), outcome)

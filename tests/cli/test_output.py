@@ -22,6 +22,7 @@ def summary(policy: str, jct_s: float, **more: Any) -> dict[str, Any]:
         "unfinished": 7,
         "queuing_s": {"mean": jct_s / 10, "median": 10.0, "p95": 900.0},
         "jct_s": {"mean": jct_s, "median": 3000.0, "p95": 9000.0},
+        "jct_bound_s": 800.0,
         "usage": {"overall": 0.375},
         "preemptions": 3,
         "loans": 2,
@@ -40,7 +41,7 @@ def drawn(runs: list[dict[str, Any]], width: int) -> list[str]:
 def test_a_wide_terminal_gets_a_row_for_each_policy() -> None:
     lines = drawn([summary("fifo", 4000.0), summary("aryl", 1000.0)], 200)
     (aryl,) = [line.split() for line in lines if "aryl" in line]
-    cells = "aryl 20,000 7 | 100 s / 10 s / 15 min 0.25 | 16.7 min / 50 min / 2.5 h 0.25 | 37.5% 3 2 0"
+    cells = "aryl 20,000 7 | 100 s / 10 s / 15 min 0.25 | 16.7 min / 50 min / 2.5 h 0.25 1.250 | 37.5% 3 2 0"
     assert aryl == cells.replace("|", "").split()
 
 
@@ -49,7 +50,10 @@ def test_a_narrow_terminal_gets_a_column_for_each_policy_and_nothing_is_cut(widt
     lines = drawn([summary(policy, 4000.0) for policy in POLICIES], width)
     assert max(map(len, lines)) <= width
     assert not any("…" in line for line in lines)
-    assert [line.split() for line in lines if "JCT" in line] == [["JCT", "mean", *["66.7", "min"] * 4]]
+    assert [line.split() for line in lines if "JCT" in line] == [
+        ["JCT", "mean", *["66.7", "min"] * 4],
+        ["JCT", ":", "bound", *["5.000"] * 4],
+    ]
     assert [line.split() for line in lines if "preemptions" in line] == [["preemptions", *["3"] * 4]]
 
 
@@ -70,7 +74,7 @@ def test_ratios_are_to_the_first_policy_with_the_same_swept_values() -> None:
         )
     ]
     lines = [line.split() for line in drawn(runs, 220) if "jobs.seed" in line]
-    assert [(line[0], line[1], line[-5]) for line in lines] == [
+    assert [(line[0], line[1], line[-6]) for line in lines] == [
         ("jobs.seed=1", "fifo", "1.00"),
         ("jobs.seed=1", "aryl", "0.50"),
         ("jobs.seed=2", "fifo", "1.00"),

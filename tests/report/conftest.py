@@ -11,6 +11,7 @@ from aryl.core.cluster import Cluster
 from aryl.core.evolve import evolve
 from aryl.core.model import Accounting, JobSpec, Pool, ServerSpec, Slot
 from aryl.core.plan import Cause, Launch, Loan, Plan, Reclaim, Resize, Return, Step, Stop
+from aryl.report.bound import Bound, JobLoad
 from aryl.report.outcome import Outcome
 from aryl.report.recorder import Recorder
 
@@ -85,12 +86,13 @@ class Drive:
         end_s: float | None = None,
     ) -> Outcome:
         names = [*self.cluster.jobs, *self.cluster.ended]
+        shortest = shortest_s or dict.fromkeys(names, 50.0)
         return self.recorder.outcome(
             policy=policy,
             trace="paper",
             seed=1,
             durations_s=dict.fromkeys(names, 100.0),
-            shortest_s=shortest_s or dict.fromkeys(names, 50.0),
+            bound=Bound({name: JobLoad(0.0, alone_s, 1.0) for name, alone_s in shortest.items()}, None),
             refused=refused,
             end_s=end_s,
         )

@@ -57,8 +57,17 @@ def test_the_story_has_the_figures_worked_out_by_hand(told: Drive) -> None:
     # (it has one server until the other is back), 16 until 150, and C's 8 GPUs on loan for 60 s.
     summary = told.outcome(shortest_s={"A": 40, "B": 20, "C": 60, "D": 20}).summary()
     policy_wall_s, wall_s = summary.pop("policy_wall_s"), summary.pop("wall_s")
-    notes = summary.pop("notes")
+    notes, fairness = summary.pop("notes"), summary.pop("fairness")
 
+    # Speeds, of running times of 100 s: 1.25, 1.11, 0.67 and 5.
+    assert fairness == {
+        "jain": pytest.approx((289 / 36 / 4) ** 2 / (1.25**2 + (10 / 9) ** 2 + (2 / 3) ** 2 + 25) * 4),
+        "jain_users": None,
+        "slowdown_p99": pytest.approx(1.482),
+        "slowdown_worst": 1.5,
+        "longest_wait_s": 70.0,
+        "longest_wait_large_s": None,
+    }
     assert (policy_wall_s, wall_s) == (0.0, 0.0)
     assert [note.split(".")[0] for note in notes] == ["Usage counts GPUs that are held"]
     assert summary == {

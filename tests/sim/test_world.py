@@ -86,7 +86,6 @@ def test_an_inline_job_becomes_a_spec() -> None:
         ),
     )
     assert workload.durations_s == {"E": 900.0}  # 7,200 GPU-seconds on 8 GPUs
-    assert workload.shortest_s == {"E": pytest.approx(900.0 * (0.5 + 0.5 / 16) / (0.5 + 0.5 / 4))}
 
 
 def test_without_an_estimate_the_scheduler_is_told_the_truth() -> None:
@@ -144,11 +143,6 @@ def test_a_job_that_names_its_own_and_the_inference_pools_type_is_fungible(
     job = {"gpu_types": gpu_types} if gpu_types else {}
     assert spec_of(job).fungible is fungible
     assert spec_of({**job, "fungible": True}).fungible is True
-
-
-def test_a_faster_gpu_shortens_the_shortest_time() -> None:
-    given = experiment([{"id": "A", "duration": 60, "workers": [2, 4], "gpu_types": {"V100": 1, "A100": 3}}])
-    assert load_workload(given).shortest_s == {"A": 10.0}
 
 
 def _trace(folder: Path, text: str) -> Experiment:

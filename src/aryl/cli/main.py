@@ -13,6 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from aryl.cli.compare import COMPARE_EPILOG, compare
 from aryl.cli.demo import demo
 from aryl.cli.forecast import forecast_app
 from aryl.cli.job import job_app
@@ -39,6 +40,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo)
 app.command("simulate")(simulate)
+app.command("compare", epilog=COMPARE_EPILOG)(compare)
 app.command("serve", epilog=SERVE_EPILOG)(serve)
 app.command("submit", epilog=SUBMIT_EPILOG)(submit)
 app.command("why", epilog=WHY_EPILOG)(why)

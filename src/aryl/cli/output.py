@@ -119,6 +119,11 @@ def _ratio(row: Summary, first: Summary, key: str) -> str:
     return f"{mine / theirs:.2f}"
 
 
+def _over_bound(row: Summary) -> str:
+    mean_s, bound_s = number(row, "jct_s", "mean"), number(row, "jct_bound_s")
+    return "-" if math.isnan(mean_s) or math.isnan(bound_s) or bound_s <= 0 else f"{mean_s / bound_s:.3f}"
+
+
 def _shortfall(row: Summary) -> str:
     from aryl.files.units import human_seconds
 
@@ -133,6 +138,7 @@ _MEASURES: tuple[tuple[str, Callable[[Summary, Summary], str]], ...] = (
     ("ratio", lambda run, first: _ratio(run, first, "queuing_s")),
     ("JCT mean / median / p95", lambda run, _: _times(run, "jct_s")),
     ("ratio", lambda run, first: _ratio(run, first, "jct_s")),
+    ("JCT : bound", lambda run, _: _over_bound(run)),
     ("usage", lambda run, _: _percent(number(run, "usage", "overall"))),
     ("preemptions", lambda run, _: _whole(number(run, "preemptions"))),
     ("loans", lambda run, _: _whole(number(run, "loans"))),

@@ -176,12 +176,7 @@ def run_experiment(
     for _, point in points:
         for policy in point.policies:
             parse_policy(policy)
-    demand = any(point.inference.curve or point.inference.points for _, point in points)
-    lendable = any(point.cluster.inference.servers for _, point in points)
-    if demand and not lendable:
-        warn("no inference servers: the inference demand has no effect; --inference-servers sets them")
-    if lendable and not demand:
-        warn("no --curve and no inference.points: the inference pool counts as fully busy, nothing is lent")
+    warn_about_demand([point for _, point in points])
     labels = run_labels(points)
     journals = journal_paths(journal, labels)
     with Staging(out=out, journals=journals, report=report, force=force) as staging:
@@ -219,6 +214,16 @@ def run_experiment(
         if path is not None:
             note(f"{flag}: {path}")
     return summaries
+
+
+def warn_about_demand(points: Sequence[Experiment]) -> None:
+    """Say on stderr if inference servers or inference demand are of no use, because the other is missing."""
+    demand = any(point.inference.curve or point.inference.points for point in points)
+    lendable = any(point.cluster.inference.servers for point in points)
+    if demand and not lendable:
+        warn("no inference servers: the inference demand has no effect; --inference-servers sets them")
+    if lendable and not demand:
+        warn("no --curve and no inference.points: the inference pool counts as fully busy, nothing is lent")
 
 
 def default_processes(experiment: Experiment, runs: int) -> int:

@@ -110,4 +110,5 @@ def job_table(
         duration_s=floats(lambda record: durations_s.get(record.job_id, _NEVER)),
         fungible=wanted(lambda spec: spec.fungible),
         heterogeneous=wanted(lambda spec: spec.heterogeneous),
+        user=tuple("" if spec is None else spec.user for spec in specs),
     )

@@ -7,7 +7,7 @@ can be held side by side. Nothing here knows how it was measured; that is `recor
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aryl.core.model import Demand, Pool
+from aryl.report.fairness import Fairness, fairness_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -53,6 +54,12 @@ class JobTable:
     duration_s: Floats
     fungible: Floats
     heterogeneous: Floats
+    user: tuple[str, ...]
+
+    @property
+    def base_gpus(self) -> Floats:
+        """GPUs of the gang."""
+        return self.min_workers * self.gpus_per_worker
 
     @property
     def finished(self) -> npt.NDArray[np.bool_]:
@@ -203,6 +210,11 @@ class Outcome:
         """Job completion times of finished jobs."""
         return Spread.of(self.jobs.jct_s[self.jobs.finished])
 
+    @property
+    def fairness(self) -> Fairness:
+        """Who pays for a good mean."""
+        return fairness_of(self.jobs)
+
     def count(self, state: str) -> int:
         """Number of jobs in this state."""
         return self.jobs.state.count(state)
@@ -247,21 +259,14 @@ class Outcome:
             "cancelled": cancelled,
             "wasted_claims": totals.wasted_claims,
             "end_s": totals.end_s,
+            "fairness": _plain(self.fairness),
             "notes": list(self.notes),
         }
 
 
-def _plain(spread: Spread) -> dict[str, float | None]:
-    return {name: _known(value) for name, value in spread._asdict().items()}
+def _plain(figures: Spread | Fairness) -> dict[str, float | None]:
+    return {name: _known(value) for name, value in figures._asdict().items()}
 
 
 def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-def mean_shortest_s(finished: list[str], shortest_s: Mapping[str, float]) -> float:
-    """The mean of the finished jobs' shortest running times: no scheduler's mean JCT is below it.
-
-    NaN where none finished. It is the bound of docs/reference/outputs.md at price zero.
-    """
-    return sum(shortest_s[job_id] for job_id in finished) / len(finished) if finished else math.nan

@@ -20,8 +20,9 @@ from aryl.core.cluster import Cluster, Job
 from aryl.core.model import Accounting, JobSpec, JobState, Pool
 from aryl.core.plan import Cause, Launch, Loan, Reclaim, Release, Reserve, Resize, Return, Stop
 from aryl.report import figures
+from aryl.report.bound import Bound
 from aryl.report.job_record import JobRecord, job_table
-from aryl.report.outcome import SUCCEEDED, Loans, Outcome, ServerColumn, Totals, mean_shortest_s
+from aryl.report.outcome import SUCCEEDED, Loans, Outcome, ServerColumn, Totals
 from aryl.report.stretches import Stretches
 
 # Stops that aren't preemptions: nobody else got the place.
@@ -166,7 +167,7 @@ class Recorder:
         trace: str,
         seed: int,
         durations_s: Mapping[str, float],
-        shortest_s: Mapping[str, float],
+        bound: Bound,
         policy_wall_s: float = 0.0,
         wall_s: float = 0.0,
         events: int | None = None,
@@ -176,10 +177,10 @@ class Recorder:
     ) -> Outcome:
         """What the run has come to so far; the recorder may go on afterwards.
 
-        `durations_s` are true running times at base demand, `shortest_s` the shortest possible ones (all
-        workers, no contention), both by job; `end_s` is when the run ended if that was after its last
-        event; `refused` holds the specs of refused jobs, so that jobs.csv can say what they wanted; `notes`
-        go before the recorder's own. Raises KeyError for a finished job without a shortest running time.
+        `durations_s` are true running times at base demand by job; `bound` knows what any scheduler could
+        reach; `end_s` is when the run ended if that was after its last event; `refused` holds the specs of
+        refused jobs, so that jobs.csv can say what they wanted; `notes` go before the recorder's own. Raises
+        KeyError for a finished job that `bound` doesn't know.
         """
         end_s = self._now_s if end_s is None else max(end_s, self._now_s)
         levels = figures.Levels.of(self._levels, self._level_row(), end_s)
@@ -199,7 +200,7 @@ class Recorder:
             inference_shortfall_server_s=levels.shortfall_server_s,
             wasted_claims=self._cluster.claims_dropped if self._cluster is not None else 0,
             end_s=end_s,
-            jct_bound_s=mean_shortest_s(finished, shortest_s),
+            jct_bound_s=bound.mean_jct_s(finished),
         )
         owned = figures.Owned.of(self._owned)
         usage = levels.usage(owned, self._first_submit_s, self._last_submit_s)

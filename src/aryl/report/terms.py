@@ -38,6 +38,11 @@ def share(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
+def ratio(value: float) -> str:
+    """`1.024`."""
+    return f"{value:.3f}"
+
+
 def hours(value: float) -> str:
     """Seconds of something as hours of it: `1,250 h`."""
     in_hours = value / 3600
@@ -52,6 +57,11 @@ def _at(*keys: str) -> Callable[[Summary], float | None]:
         return None if value is None else float(value)
 
     return read
+
+
+def _over_bound(summary: Summary) -> float | None:
+    mean_s, bound_s = _at("jct_s", "mean")(summary), _at("jct_bound_s")(summary)
+    return None if mean_s is None or not bound_s else mean_s / bound_s
 
 
 MEASURES: tuple[Measure, ...] = (
@@ -100,9 +110,28 @@ MEASURES: tuple[Measure, ...] = (
     Measure("JCT, 95th percentile", "95 of 100 jobs are done no later.", _at("jct_s", "p95"), seconds, True),
     Measure(
         "Lower bound of the mean JCT",
-        "No scheduler could do better: every finished job alone, at its largest size.",
+        "No scheduler that leaves inference what it needs could do better with these jobs on these servers.",
         _at("jct_bound_s"),
         seconds,
+    ),
+    Measure(
+        "Mean JCT over the bound",
+        "How far from the best that is possible at most. FIFO's is what any scheduler can gain at most.",
+        _over_bound,
+        ratio,
+    ),
+    Measure(
+        "Longest wait of a large gang",
+        "The longest queuing time of a gang of 32 GPUs or more: who pays for a good mean, if somebody does.",
+        _at("fairness", "longest_wait_large_s"),
+        seconds,
+        True,
+    ),
+    Measure(
+        "Evenness of speeds",
+        "Jain's index of how fast jobs got through, of running time over JCT: 1 if all alike.",
+        _at("fairness", "jain"),
+        ratio,
     ),
     Measure("Makespan", "From the first submission to the last end of a job.", _at("makespan_s"), seconds),
     Measure(

@@ -31,6 +31,7 @@ from aryl.sim.demand import InferenceSide
 from aryl.sim.driver import Overheads, SimDriver
 from aryl.sim.experiment import Experiment
 from aryl.sim.inference_side import inference_side
+from aryl.sim.limit import bound_of
 from aryl.sim.run import EVENTS_PER_AUDIT, simulate
 from aryl.sim.world import World, declare, load_workload
 from aryl.traces.curves import scale_curve
@@ -188,7 +189,7 @@ def _run(experiment: Experiment, events: Sequence[Event], span_s: float, report:
         trace=workload.trace,
         seed=workload.seed,
         durations_s=workload.durations_s,
-        shortest_s=workload.shortest_s,
+        bound=bound_of(experiment, workload),
         end_s=span_s,
     )
 

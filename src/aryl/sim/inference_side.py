@@ -21,7 +21,7 @@ def inference_side(experiment: Experiment, covered_s: float) -> InferenceSide | 
     pool, inference, simulation = experiment.cluster.inference, experiment.inference, experiment.simulation
     if pool.servers == 0:
         return None
-    need, end_s = _need(experiment, covered_s)
+    need, end_s = need_of(experiment, covered_s)
     give_back_s = inference.deadline + simulation.vacate_s + inference.load
     rules = LoanRules(
         simulation.interval,
@@ -41,7 +41,7 @@ def inference_side(experiment: Experiment, covered_s: float) -> InferenceSide | 
     )
 
 
-def _need(experiment: Experiment, covered_s: float) -> tuple[Need, float]:
+def need_of(experiment: Experiment, covered_s: float) -> tuple[Need, float]:
     """The need in servers, from 0 s on and before as far as a curve has it; and when nothing is said any
     more.
     """

@@ -19,6 +19,7 @@ from aryl.scheduler.loop import Loop
 from aryl.scheduler.ports import Journal, Watcher
 from aryl.sim.audit import Audit
 from aryl.sim.experiment import Experiment
+from aryl.sim.limit import bound_of
 from aryl.sim.world import Workload, World, build_world, load_workload
 
 OnProgress = Callable[[float, str], None]
@@ -74,7 +75,7 @@ def run(
         trace=workload.trace,
         seed=workload.seed,
         durations_s=workload.durations_s,
-        shortest_s=workload.shortest_s,
+        bound=bound_of(experiment, workload),
         wall_s=perf_counter() - began_s,
         policy_wall_s=loop.policy_wall_s,
         events=loop.events,

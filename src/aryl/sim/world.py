@@ -36,7 +36,6 @@ class Workload:
     seed: int
     specs: tuple[JobSpec, ...]
     durations_s: dict[str, float]
-    shortest_s: dict[str, float]  # at the most workers, undisturbed
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +72,7 @@ def load_workload(experiment: Experiment) -> Workload:
         ]
         durations_s = {job.id: job.duration_s for job in ordered}
         name, seed = experiment.name, experiment.simulation.seed
-    shortest_s = {spec.job_id: _shortest_s(spec, durations_s[spec.job_id]) for spec in specs}
-    return Workload(name, seed, tuple(specs), durations_s, shortest_s)
+    return Workload(name, seed, tuple(specs), durations_s)
 
 
 def build_world(experiment: Experiment, workload: Workload, policy: Policy) -> World:
@@ -236,11 +234,6 @@ def _accepts_loaned(gpu_types: Sequence[tuple[str, float]], experiment: Experime
 
 def _checkpoint_s(value: str | float | None) -> float | None:
     return 0.0 if value == "continuous" else None if value is None or isinstance(value, str) else value
-
-
-def _shortest_s(spec: JobSpec, duration_s: float) -> float:
-    best = max((speed for _, speed in spec.gpu_types), default=1.0)
-    return duration_s * spec.speedup(spec.min_workers) / spec.speedup(spec.max_workers) / max(best, 1.0)
 
 
 def _failures(

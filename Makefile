@@ -29,7 +29,7 @@ test: $(READY)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n 3 --dist loadgroup
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 bench: $(READY)
 	@set -e; for module in $(BENCHMARKS); do echo "== $$module"; $(BIN)/python -m benchmarks.$$module; done

@@ -27,7 +27,7 @@ from aryl.backends.ray import sweep
 from aryl.backends.ray.sweep import Call, run_on_ray
 from aryl.errors import ArylError, InputError
 
-pytestmark = pytest.mark.xdist_group("ray-sweep")
+pytestmark = pytest.mark.xdist_group("ray")
 
 SWEEP = """\
 cluster:

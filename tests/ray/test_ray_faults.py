@@ -15,7 +15,7 @@ from tests.ray.raylets import RayServer, RayServers
 
 from aryl.core.model import JobState
 
-pytestmark = pytest.mark.xdist_group("ray-faults")
+pytestmark = pytest.mark.xdist_group("ray")
 
 EAGER = "aryl:cooldown=0,min_interval=0"
 LONG = {"STEPS": "100000", "STEP_S": "0.05"}

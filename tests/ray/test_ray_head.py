@@ -11,7 +11,7 @@ from tests.ray.raylets import RayServer, RayServers
 
 from aryl.core.model import JobState
 
-pytestmark = pytest.mark.xdist_group("ray-faults")
+pytestmark = pytest.mark.xdist_group("ray")
 
 # The head may be away for a while without harm.
 PATIENT = {"lease": 40.0}

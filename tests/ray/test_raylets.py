@@ -17,7 +17,7 @@ from tests.ray.wires import cable_of
 
 from aryl.backends.ray.connection import RayAddress, connect, disconnect
 
-pytestmark = pytest.mark.xdist_group("ray-faults")
+pytestmark = pytest.mark.xdist_group("ray")
 
 NAMESPACE = "raylets"
 # A server is lost later than elsewhere, so that one on a busy machine isn't lost without our doing.

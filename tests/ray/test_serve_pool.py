@@ -14,7 +14,7 @@ from aryl.backends.ray.serve import controller
 from aryl.backends.ray.serve.pool import ServePool
 from aryl.errors import ArylError, InputError
 
-pytestmark = pytest.mark.xdist_group("ray-serve")
+pytestmark = pytest.mark.xdist_group("ray")
 
 
 @pytest.fixture(scope="module")

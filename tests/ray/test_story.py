@@ -26,7 +26,7 @@ from tests.ray.serve_yard import ServeYard, ServingServers
 
 from aryl.core.model import JobState
 
-pytestmark = pytest.mark.xdist_group("ray-serve")
+pytestmark = pytest.mark.xdist_group("ray")
 
 DEADLINE_S = 40.0
 BUSY, IDLE = 30.0, 4.0  # requests a second

@@ -5,8 +5,8 @@
 The main workload: itp, days 14 to 29 (26,317 jobs), 170 training servers and 200 inference servers of 8 GPUs,
 the taxi curve scaled to a peak of 95 %, headroom 2 %, an oracle forecast, seeds 1 to 3 for who is elastic and
 fungible. Beside it the same jobs on 158 training servers, and Philly's days 24 to 39 (23,694 jobs) on 87 and
-102. The cap is FIFO's mean JCT over the mean of the jobs' shortest running times, which no scheduler can
-beat; what the paper claims is for its own trace.
+102. The cap is FIFO's mean JCT over the bound, which no scheduler can beat; what the paper claims is for its
+own trace.
 """
 
 from __future__ import annotations

@@ -98,3 +98,11 @@ def test_what_cant_be_compared_is_refused(run: Run, words: tuple[str, ...], comp
     refused = run("compare", *words, *SMALL, code=2)
     assert complaint in refused.stderr
     assert refused.stdout == ""
+
+
+def test_jobs_that_never_finish_leave_dashes_and_no_nonsense(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "large.yaml"
+    path.write_text("cluster: {training: {servers: 1}}\njobs:\n- {id: A, workers: 16, duration: 10m}\n")
+    said = run("compare", "fifo", "sjf", "--file", str(path))
+    assert "nan" not in said.stdout + said.stderr
+    assert "by a factor" not in said.stderr

@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aryl.cli.output import OutputFormat, console, examples, note, number, plain_table, print_csv, print_json
-from aryl.cli.simulate import Scenario, default_processes, tell_about, warn_about_demand
+from aryl.cli.run_options import (
+    CurveName,
+    FilledIn,
+    GpusPerServer,
+    InferenceServers,
+    InParallel,
+    Limit,
+    Output,
+    Settings,
+    TraceName,
+    TrainingServers,
+    Window,
+)
+from aryl.cli.simulate import default_processes, tell_about, warn_about_demand
 from aryl.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,29 +49,20 @@ def compare(
         Path | None,
         typer.Option(metavar="FILE.yaml", help="An experiment in YAML; its own policies are left out."),
     ] = None,
-    trace: Annotated[str | None, typer.Option(help="Jobs: a name from 'aryl trace list' or a file.")] = None,
-    curve: Annotated[str | None, typer.Option(help="Inference demand: a name or a file.")] = None,
-    training_servers: Annotated[int | None, typer.Option(help="Servers of the training pool.")] = None,
-    inference_servers: Annotated[int | None, typer.Option(help="Servers of the inference pool.")] = None,
-    gpus_per_server: Annotated[int | None, typer.Option(help="GPUs of a server, in both pools.")] = None,
-    scenario: Annotated[Scenario | None, typer.Option(help="Fills in what the trace doesn't say.")] = None,
+    trace: TraceName = None,
+    curve: CurveName = None,
+    training_servers: TrainingServers = None,
+    inference_servers: InferenceServers = None,
+    gpus_per_server: GpusPerServer = None,
+    scenario: FilledIn = None,
     seeds: Annotated[
         str | None, typer.Option(metavar="N[,N...]", help="One run of each policy for each of these seeds.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(metavar="JOBS", help="Take the first so many jobs.")] = None,
-    window: Annotated[
-        str | None, typer.Option(metavar="START,END", help="Take the jobs of this time, such as 14d,29d.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Any key of the file, such as simulation.interval=60."
-        ),
-    ] = None,
-    output: Annotated[OutputFormat, typer.Option("-o", "--output", help="Format.")] = OutputFormat.table,
-    jobs_in_parallel: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Runs at the same time. Default: one for each CPU.")
-    ] = None,
+    limit: Limit = None,
+    window: Window = None,
+    settings: Settings = None,
+    output: Output = OutputFormat.table,
+    jobs_in_parallel: InParallel = None,
 ) -> None:
     """Run policies on the same jobs and compare them job by job: how much they differ and how sure that is,
     by size and by user; and how evenly each treats its jobs.
@@ -185,11 +189,11 @@ def _tables(
             [
                 [
                     policy,
-                    f"{mean['jct_s.mean']:,.0f} s",
-                    f"{mean['jct_s.p99']:,.0f} s",
-                    f"{mean['jct_s.mean'] / mean['jct_bound_s']:.3f}",
-                    f"{mean['queuing_s.mean']:,.0f} s",
-                    f"{mean['queuing_s.p99']:,.0f} s",
+                    _text(mean["jct_s.mean"], ",.0f", " s"),
+                    _text(mean["jct_s.p99"], ",.0f", " s"),
+                    _text(_over_bound(mean), ".3f"),
+                    _text(mean["queuing_s.mean"], ",.0f", " s"),
+                    _text(mean["queuing_s.p99"], ",.0f", " s"),
                     f"{mean['usage.overall']:.1%}",
                     f"{mean['preemptions']:,.0f}",
                     f"{mean['resizes']:,.0f}",
@@ -239,15 +243,19 @@ def _tables(
                     ]
                     for group in groups
                     for one in group
+                    if one.jobs
                 ],
             )
         )
-    first = means[0]
-    note(
-        f"means of {len(runs[0])} runs each; intervals: {CONFIDENCE:.0%}, from days of jobs drawn again; no "
-        f"scheduler's mean JCT is less than that of {policies[0]} by a factor above "
-        f"{first['jct_s.mean'] / first['jct_bound_s']:.3f}"
-    )
+    runs_each = f"means of {len(runs[0])} runs each; " if len(runs[0]) > 1 else ""
+    note(f"{runs_each}intervals: {CONFIDENCE:.0%}, from days of jobs drawn again")
+    if not math.isnan(gain := _over_bound(means[0])):
+        note(f"no scheduler's mean JCT is less than that of {policies[0]} by a factor above {gain:.3f}")
+
+
+def _over_bound(mean: dict[str, float]) -> float:
+    """The mean JCT over its bound; NaN where there is none."""
+    return mean["jct_s.mean"] / mean["jct_bound_s"] if mean["jct_bound_s"] else math.nan
 
 
 def _mean(outcomes: Sequence[Outcome]) -> dict[str, float]:

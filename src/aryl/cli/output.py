@@ -120,8 +120,10 @@ def _ratio(row: Summary, first: Summary, key: str) -> str:
 
 
 def _over_bound(row: Summary) -> str:
-    mean_s, bound_s = number(row, "jct_s", "mean"), number(row, "jct_bound_s")
-    return "-" if math.isnan(mean_s) or math.isnan(bound_s) or bound_s <= 0 else f"{mean_s / bound_s:.3f}"
+    from aryl.report.terms import over_bound
+
+    value = over_bound(row)
+    return "-" if value is None else f"{value:.3f}"
 
 
 def _shortfall(row: Summary) -> str:

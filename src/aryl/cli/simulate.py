@@ -16,21 +16,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aryl.cli.output import OutputFormat, note, print_runs, warn
+from aryl.cli.run_options import (
+    CurveName,
+    FilledIn,
+    GpusPerServer,
+    InferenceServers,
+    InParallel,
+    Limit,
+    Output,
+    Settings,
+    TraceName,
+    TrainingServers,
+    Window,
+)
 from aryl.errors import InputError
 
 if TYPE_CHECKING:
     from aryl.cli.parallel import Task
     from aryl.sim.experiment import Experiment
     from aryl.sim.sweep import SweepPoint
-
-
-class Scenario(str, Enum):  # noqa: UP042 - Typer shows the plain words of a str enum
-    """What fills in what a trace doesn't say."""
-
-    basic = "basic"
-    advanced = "advanced"
-    heterogeneous = "heterogeneous"
-    ideal = "ideal"
 
 
 class Engine(str, Enum):  # noqa: UP042 - as above
@@ -46,8 +50,8 @@ def simulate(
         typer.Argument(metavar="[FILE.yaml]", help="An experiment in YAML. Flags take precedence over it."),
     ] = None,
     *,
-    trace: Annotated[str | None, typer.Option(help="Jobs: a name from 'aryl trace list' or a file.")] = None,
-    curve: Annotated[str | None, typer.Option(help="Inference demand: a name or a file.")] = None,
+    trace: TraceName = None,
+    curve: CurveName = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,22 +59,15 @@ def simulate(
             help="Policies; may be repeated. 'aryl:loaning,reclaim=count' is one policy with two options.",
         ),
     ] = None,
-    training_servers: Annotated[int | None, typer.Option(help="Servers of the training pool.")] = None,
-    inference_servers: Annotated[int | None, typer.Option(help="Servers of the inference pool.")] = None,
-    gpus_per_server: Annotated[int | None, typer.Option(help="GPUs of a server, in both pools.")] = None,
-    scenario: Annotated[Scenario | None, typer.Option(help="Fills in what the trace doesn't say.")] = None,
+    training_servers: TrainingServers = None,
+    inference_servers: InferenceServers = None,
+    gpus_per_server: GpusPerServer = None,
+    scenario: FilledIn = None,
     seed: Annotated[int | None, typer.Option(help="For everything that is drawn at random.")] = None,
-    limit: Annotated[int | None, typer.Option(metavar="JOBS", help="Take the first so many jobs.")] = None,
-    window: Annotated[
-        str | None, typer.Option(metavar="START,END", help="Take the jobs of this time, such as 14d,29d.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Any key of the file, such as simulation.interval=60."
-        ),
-    ] = None,
-    output: Annotated[OutputFormat, typer.Option("-o", "--output", help="Format.")] = OutputFormat.table,
+    limit: Limit = None,
+    window: Window = None,
+    settings: Settings = None,
+    output: Output = OutputFormat.table,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write all results into this folder.")
     ] = None,
@@ -84,9 +81,7 @@ def simulate(
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write a page that compares.")
     ] = None,
-    jobs_in_parallel: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Runs at the same time. Default: one for each CPU.")
-    ] = None,
+    jobs_in_parallel: InParallel = None,
     on: Annotated[
         Engine, typer.Option(help="Runs in processes here, or on the CPUs of a Ray cluster.")
     ] = Engine.processes,

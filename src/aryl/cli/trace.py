@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aryl.cli.output import OutputFormat, console, examples, note, plain_table, print_csv, print_json
+from aryl.cli.run_options import Limit, Output, Window
 from aryl.cli.trace_describe import curve_rows, trace_tables
 from aryl.errors import InputError
 
@@ -32,13 +33,8 @@ Out = Annotated[
         metavar="OUT", help="A .csv, .csv.gz, .parquet or .jsonl file; CSV on stdout without one."
     ),
 ]
-Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="Format.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite OUT if it exists.")]
 Seed = Annotated[int, typer.Option(help="For everything that is drawn at random.")]
-Limit = Annotated[int | None, typer.Option(metavar="JOBS", help="Take the first so many jobs.")]
-Window = Annotated[
-    str | None, typer.Option(metavar="START,END", help="Take the jobs of this time, such as 14d,29d.")
-]
 
 
 @trace_app.callback()

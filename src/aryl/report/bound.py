@@ -26,8 +26,8 @@ is what training can use at t. Let preemption cost nothing and GPUs be divisible
    prices nor levels have to be optimal for the bound to hold, only to be good.
 
 Prices are constant within slots of at most 900 s and nothing after the last slot. The bound is concave in
-them and its gradient is what jobs want in each slot less what there is; it is climbed by accelerated steps
-scaled by each slot's own curvature (`_climb`). At price zero the bound is the mean of p_j.
+them and its gradient is what jobs want in each slot less what there is; it is climbed (`_climb`) from the
+prices that a greedy schedule suggests (`_greedy_prices`). At price zero the bound is the mean of p_j.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 SLOT_S = 900.0
 MOST_SLOTS = 6_000
@@ -50,7 +49,7 @@ LEAST_SLOTS = 1_000  # a short trace is cut finer
 MARGIN_SLOTS = 12
 FIRST_STEP, LEAST_STEP, MOST_STEPS = 2.0, 1e-6, 60
 # The climb ends when so many steps together have lifted the bound by less than this share.
-PATIENCE, TRIFLE = 5, 1e-5
+PATIENCE, TRIFLE = 5, 5e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +130,17 @@ def mean_jct_bound_s(load: Load, room: Room) -> float:
     kept = np.append(priced, False) | np.insert(priced, 0, False)
     kept[0] = kept[-1] = True
     edge_s, priced, prices = edge_s[kept], priced[kept[:-1]], prices[kept[:-1]]
-    gain_s = _climb(_Dual(working, edge_s, room.integral(edge_s), priced), prices)
-    return (shortest_s + gain_s) / len(load.submit_s)
+    dual = _Dual(_touched(working, edge_s, priced), edge_s, room.integral(edge_s), priced)
+    return (shortest_s + _climb(dual, prices, shortest_s)) / len(load.submit_s)
+
+
+def _touched(load: Load, edge_s: Floats, priced: npt.NDArray[np.bool_]) -> Load:
+    """The jobs that meet a price if they run at once; the others do that, and gain nothing by any price."""
+    before = np.concatenate([[0], np.cumsum(priced), [int(priced.sum())]])  # priced slots before each slot
+    first = np.searchsorted(edge_s, load.submit_s, side="right") - 1
+    last = np.searchsorted(edge_s, load.submit_s + load.shortest_s, side="left")
+    meets = before[last] > before[first]
+    return Load(load.submit_s[meets], load.shortest_s[meets], load.work_gpu_s[meets])
 
 
 def _edges(load: Load, room: Room) -> Floats:
@@ -259,12 +267,12 @@ class _Dual:
         self._level_s = level_s
 
 
-def _climb(dual: _Dual, prices: Floats) -> float:
+def _climb(dual: _Dual, prices: Floats, shortest_s: float) -> float:
     """The best gain that is found from these prices on, in seconds, summed over jobs; at least 0.
 
     Accelerated projected gradient steps (Beck and Teboulle, 2009; O'Donoghue and Candes, 2015, for starting
     afresh when the push goes the wrong way). A price moves by the share by which a slot is wanted too much,
-    and the more the higher it is.
+    and the more the higher it is. `shortest_s`: the sum at price zero, by which gains are measured.
     """
     room = np.where(dual.priced, dual.room_gpu_s, 0.0)
     priced = room > 0.0
@@ -278,7 +286,7 @@ def _climb(dual: _Dual, prices: Floats) -> float:
         excess = np.where(priced, wanted - room, 0.0)
         while True:
             moved = np.maximum(ahead + size * scale * excess / np.where(priced, room, 1.0), 0.0)
-            moved_s, _ = dual.at(moved, rounds=6)
+            moved_s, moved_wanted = dual.at(moved, rounds=3)
             step = moved - ahead
             curve = float((room * step * step / np.where(priced, scale, 1.0)).sum())
             if moved_s >= ahead_s + float((excess * step).sum()) - 0.5 * curve / size or size < LEAST_STEP:
@@ -288,12 +296,13 @@ def _climb(dual: _Dual, prices: Floats) -> float:
         push = (momentum - 1.0) / following
         if float(((ahead - moved) * (moved - prices)).sum()) > 0.0:
             following, push = 1.0, 0.0
-        ahead = np.maximum(moved + push * (moved - prices), 0.0)
-        ahead_s, wanted = dual.at(ahead, rounds=6)
+        ahead, ahead_s, wanted = moved, moved_s, moved_wanted
+        if push > 0.0:
+            ahead = np.maximum(moved + push * (moved - prices), 0.0)
+            ahead_s, wanted = dual.at(ahead, rounds=3)
         prices, momentum, size = moved, following, 1.2 * size
         best_s = max(best_s, moved_s, ahead_s)
         marks.append(best_s)
-        whole_s = best_s + float(dual.load.shortest_s.sum())
-        if len(marks) > PATIENCE and best_s - marks[-1 - PATIENCE] < TRIFLE * whole_s:
+        if len(marks) > PATIENCE and best_s - marks[-1 - PATIENCE] < TRIFLE * (shortest_s + best_s):
             break
     return best_s

@@ -151,7 +151,7 @@ def _size_text(low: float, high: float) -> str:
 
 
 def _by_user(pairs: _Pairs) -> Iterable[tuple[str, npt.NDArray[np.bool_]]]:
-    """The users with most GPU time, most first, and the rest together; nothing where nobody is named."""
+    """The users with most GPU time, most first, and the rest together; nothing where all are one user's."""
     names, number = np.unique(pairs.user, return_inverse=True)
     if len(names) < 2:
         return

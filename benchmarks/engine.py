@@ -5,9 +5,9 @@
 Each case runs through the command line in a process of its own; CPU time (user and system, imports included)
 and peak memory are the operating system's account of that process. With `--profile` each case is run again
 under cProfile and the share of each package's own time is printed. Exits 1 above a budget. The bound on the
-mean JCT is part of it, for which the first case got a second more than the 3 s of the engine. Budgets hold for
-one core of a two-core machine; the published Tiresias simulator needs 112 s of user CPU for the first case on
-a machine like it (the data's README).
+mean JCT is part of it, for which the first case got a second more than the 3 s of the engine. Budgets hold
+for one core of a two-core machine; the published Tiresias simulator needs 112 s of user CPU for the first
+case on a machine like it (the data's README).
 """
 
 from __future__ import annotations
